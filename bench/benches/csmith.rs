@@ -102,7 +102,7 @@ struct CompilerTotals {
 /// The results for synthesized rows.
 #[derive(Default)]
 struct SynthesisTotals {
-    made: SynthesisQuality,
+    quality: SynthesisQuality,
     executed: usize,
     without_row: usize,
     wrong: usize,
@@ -148,7 +148,7 @@ impl SynthesisTotals {
         let made = synthesis_quality::compare(&file, &synthesis.table, |at| {
             println!("{name}: made {at}");
         })?;
-        self.made.add(&made);
+        self.quality.add(&made);
         let report = unspool_single_step::run(&StepRequest {
             command: vec!["sh".into(), "-c".into(), SILENTLY.into(), program.into()],
             functions: Vec::new(),
@@ -173,7 +173,7 @@ impl SynthesisTotals {
     }
 
     fn print(&self, name: &str) {
-        let made = self.made;
+        let made = self.quality;
         let percent = |count| unspool_bench::share(count, made.rows) * 100.0;
         println!(
             "  {name} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {}",

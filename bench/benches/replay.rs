@@ -86,11 +86,11 @@ fn measure(
     let mut replay = Replay::new(&file, ModuleFinder::from_environment(), store)?;
     let mut theirs = Framehop::default();
     let mut first = FirstPass::default();
-    file.read(|item: FileRecord<'_>| {
-        match &item.record {
+    file.read(|file_record: FileRecord<'_>| {
+        match &file_record.record {
             Record::Sample(sample) => {
-                let space = replay.processes.space(item.origin.pid);
-                let ours = ours(&mut replay, &space, item.origin.tid, sample);
+                let space = replay.processes.space(file_record.sample_id.pid);
+                let ours = ours(&mut replay, &space, file_record.sample_id.tid, sample);
                 first.note(ours, theirs.unwind(sample));
             }
             record => {
@@ -101,8 +101,8 @@ fn measure(
         anyhow::Ok(())
     })?;
     let mut copies = Vec::new();
-    file.read(|item: FileRecord<'_>| {
-        copies.extend(OwnedSample::read(&file, &item));
+    file.read(|file_record: FileRecord<'_>| {
+        copies.extend(OwnedSample::read(&file, &file_record));
         anyhow::Ok(())
     })?;
     let mut took = [WalkTimes::default(), WalkTimes::default()];
@@ -180,11 +180,11 @@ struct WalkTimes {
 
 /// Compiles the tables of all files, as a recorder does when it first sees them.
 fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
-    let mut met = HashSet::new();
-    file.read(|item: FileRecord<'_>| {
-        if let Record::Mmap(mapped) = item.record
+    let mut seen_ids = HashSet::new();
+    file.read(|record: FileRecord<'_>| {
+        if let Record::Mmap(mapped) = record.record
             && mapped.is_executable
-            && met.insert(mapped.name.to_vec())
+            && seen_ids.insert(mapped.name.to_vec())
             && let Ok(elf) = ElfFile::open(Path::new(OsStr::from_bytes(mapped.name)))
             && let Ok(made) = compile(&elf, TableSource::Auto)
         {
@@ -197,24 +197,24 @@ fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
 
 /// A copied sample.
 struct OwnedSample {
-    layout: SampleFormat,
+    format: SampleFormat,
     header: RecordHeader,
     bytes: Vec<u8>,
 }
 
 impl OwnedSample {
     /// `None` for records other than samples.
-    fn read(file: &DataFile, item: &FileRecord<'_>) -> Option<Self> {
-        matches!(item.record, Record::Sample(_)).then_some(())?;
+    fn read(file: &DataFile, record: &FileRecord<'_>) -> Option<Self> {
+        matches!(record.record, Record::Sample(_)).then_some(())?;
         Some(OwnedSample {
-            layout: file.events().get(item.event)?.layout,
-            header: item.header,
-            bytes: item.bytes.to_vec(),
+            format: file.events().get(record.event)?.format,
+            header: record.header,
+            bytes: record.bytes.to_vec(),
         })
     }
 
     fn sample(&self) -> Option<(SampleId, SampleRecord<'_>)> {
-        match self.layout.read(self.header, &self.bytes).ok()? {
+        match self.format.read(self.header, &self.bytes).ok()? {
             (origin, Record::Sample(sample)) => Some((origin, sample)),
             _ => None,
         }

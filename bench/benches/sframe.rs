@@ -86,7 +86,7 @@ struct SframeTotals {
 }
 
 impl SframeTotals {
-    fn add(&mut self, file: &ElfFile, machine: SframeAbi) -> anyhow::Result<()> {
+    fn add(&mut self, file: &ElfFile, abi: SframeAbi) -> anyhow::Result<()> {
         let Ok(reading) = tables::read(file, TableSource::EhFrame) else {
             return Ok(());
         };
@@ -99,14 +99,14 @@ impl SframeTotals {
         let section = Vaddr(section.0.next_multiple_of(4096));
         let mut length = 0;
         for version in [SframeVersion::V2, SframeVersion::V3] {
-            let converted = sframe::functions(table, machine, version);
-            let written = SframeImage::new(&converted.functions, machine, version)?;
+            let converted = sframe::functions(table, abi, version);
+            let written = SframeImage::new(&converted.functions, abi, version)?;
             if file.kind() != unspool_elf::ElfKind::Relocatable || version == SframeVersion::V3 {
                 let bytes = written.bytes_at(section)?;
-                let back = sframe::read(&bytes, section, machine);
+                let back = sframe::read(&bytes, section, abi);
                 anyhow::ensure!(back.problems.is_empty(), "{:?}", back.problems.first());
                 anyhow::ensure!(back.disorder(1).is_empty(), "{:?}", back.disorder(1));
-                let (back, problems) = sframe::table(&back.functions, machine);
+                let (back, problems) = sframe::table(&back.functions, abi);
                 anyhow::ensure!(problems.is_empty(), "{:?}", problems.first());
                 self.compared += compare(table, &back, &converted.unrepresentable)?;
             }
@@ -117,10 +117,10 @@ impl SframeTotals {
                 self.incomplete += converted.incomplete;
                 let mut whys: BTreeSet<_> = BTreeSet::new();
                 for refused in &converted.unrepresentable {
-                    if whys.insert((refused.origin, refused.why)) {
+                    if whys.insert((refused.origin, refused.reason)) {
                         *self
                             .unrepresentable
-                            .entry(refused.why.to_string())
+                            .entry(refused.reason.to_string())
                             .or_default() += 1;
                     }
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable, ForeignTable, Judgement, Verdict};
+use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable, ForeignTable, RowVerdicts, Verdict};
 use unspool_code_analysis::{Analyzer, Lifter};
 use unspool_elf::ElfFile;
 use unspool_rows::{Abi, CfaRule, Register, RegisterRule, Row, Table};
@@ -91,7 +91,7 @@ pub fn compare(
         counts.plain += u64::from(is_plain);
         let at = span.start.0;
         let Some(row) = others.row(at) else { continue };
-        let is = |ask: fn(&Judgement) -> Verdict| {
+        let is = |ask: fn(&RowVerdicts) -> Verdict| {
             let verdict = judged.get(&at).map(ask);
             verdict == Some(Verdict::Proven)
         };
@@ -103,7 +103,7 @@ pub fn compare(
         };
         let is_right = is_same || is(|found| found.cfa);
         let none_is_lost = !preserved.iter().any(|of| is_lost(&of));
-        let are_right = are_same || none_is_lost && is(Judgement::registers);
+        let are_right = are_same || none_is_lost && is(RowVerdicts::registers);
         counts.covered += 1;
         counts.same += u64::from(is_same);
         counts.same_plain += u64::from(is_plain && is_same);
@@ -116,10 +116,10 @@ pub fn compare(
 
 /// The return address, and the callee-saved registers.
 fn preserved(abi: Abi) -> Vec<Register> {
-    let facts = Lifter::new(abi).map(|machine| machine.abi_info());
-    let numbers = facts.into_iter().flat_map(|facts| {
-        let preserved = facts.preserved.iter().copied();
-        preserved.chain([facts.return_address])
+    let abi_info = Lifter::new(abi).map(|machine| machine.abi_info());
+    let numbers = abi_info.into_iter().flat_map(|abi_info| {
+        let preserved = abi_info.preserved.iter().copied();
+        preserved.chain([abi_info.return_address])
     });
     numbers.map(|number| Register(number.into())).collect()
 }

@@ -84,8 +84,8 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// A search table of all entries.
-fn hdr_of_all_entries(reading: &SectionTable, endian: Endian) -> Vec<u8> {
-    let fdes = reading.table.fdes();
+fn hdr_of_all_entries(section_table: &SectionTable, endian: Endian) -> Vec<u8> {
+    let fdes = section_table.table.fdes();
     let mut entries: Vec<(u64, u64)> = fdes.iter().map(|fde| (fde.start.0, fde.origin)).collect();
     entries.sort_unstable();
     let numbers = entries
@@ -123,11 +123,11 @@ fn abi(choice: u8) -> Abi {
         5 => Arch::Aarch64,
         6 => Arch::Other {
             machine: 20,
-            word: AddressSize::W32,
+            address_size: AddressSize::W32,
         },
         _ => Arch::Other {
             machine: 243,
-            word: AddressSize::W64,
+            address_size: AddressSize::W64,
         },
     };
     let endian = match choice & 8 {
@@ -137,7 +137,7 @@ fn abi(choice: u8) -> Abi {
     Abi { arch, endian }
 }
 
-fn check(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Span], pc: Vaddr) {
+fn check(lookup: &Lookup<'_>, section_table: &SectionTable, spans: &[Span], pc: Vaddr) {
     let after = spans.partition_point(|span| span.start <= pc);
     let expected = spans[..after].last().filter(|span| pc < span.end);
     let mut row = Row::new(Register(0));
@@ -146,8 +146,8 @@ fn check(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Span], pc: Vaddr)
         // A trusted search table may lead to an entry that the bulk reader has refused.
         (Err(_), None) => {}
         (Ok(Some(found)), Some(span)) => {
-            let fde = reading.table.fde(span.fde).unwrap();
-            assert_eq!(Some(row), reading.table.row(span.row));
+            let fde = section_table.table.fde(span.fde).unwrap();
+            assert_eq!(Some(row), section_table.table.row(span.row));
             assert_eq!(found.origin, fde.origin);
             assert_eq!((found.start, found.end), (fde.start, fde.end));
             assert_eq!((found.personality, found.lsda), (fde.personality, fde.lsda));

@@ -48,12 +48,12 @@ fuzz_target!(|data: &[u8]| {
     let abi = Abi { arch, endian };
     let seed = u64::from(*seed);
     let mut registers = Registers::new();
-    for number in 0..Registers::LIMIT {
+    for number in 0..Registers::END {
         let value = mix(seed, u64::from(number));
         if value % 5 != 0 {
             registers.set(
                 Register(number),
-                value >> (value % 64) & arch.spec().word.mask(),
+                value >> (value % 64) & arch.spec().address_size.mask(),
             );
         }
     }
@@ -73,7 +73,7 @@ fuzz_target!(|data: &[u8]| {
     let value = expression.evaluate(&frame, initial);
     assert!(memory.reads.get() <= MAX_STEPS);
     if let Ok(value) = value {
-        assert!(value <= arch.spec().word.mask());
+        assert!(value <= arch.spec().address_size.mask());
     }
     if value == Err(ExpressionError::TooLong) {
         // Only a branch back can make it so, or very many operations.

@@ -84,12 +84,12 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// The rows of addresses in a section that was written, one by one, are those of the table of its functions.
-fn check_lookups(section: &[u8], functions: &[SframeFunction], machine: SframeAbi) {
-    let (table, problems) = sframe::table(functions, machine);
+fn check_lookups(section: &[u8], functions: &[SframeFunction], abi: SframeAbi) {
+    let (table, problems) = sframe::table(functions, abi);
     if !problems.is_empty() {
         return; // too many repeated blocks
     }
-    let lookup = SframeLookup::new(section, SECTION, machine);
+    let lookup = SframeLookup::new(section, SECTION, abi);
     for span in table.spans().take(MAX_SEARCHES) {
         let mut row = Row::new(Register(0));
         match lookup.row(span.start, &mut row) {

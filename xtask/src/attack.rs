@@ -277,8 +277,8 @@ fn output_text(command: &Command, output: &Output) -> String {
     )
 }
 
-fn pid(ended: &KilledChild) -> String {
-    ended.0.id().to_string()
+fn pid(child: &KilledChild) -> String {
+    child.0.id().to_string()
 }
 
 /// The children of a process.

@@ -83,7 +83,7 @@ pub const ALL: &[Client] = &[
                 .arg(work.rounds.to_string());
             command
         },
-        read: |_, out, _| Ok(StackCounts::of_strace(&fs::read_to_string(out)?)),
+        read: |_, out, _| Ok(StackCounts::from_strace(&fs::read_to_string(out)?)),
     },
     Client {
         name: "heaptrack",
@@ -91,7 +91,7 @@ pub const ALL: &[Client] = &[
         source: "clients.cc",
         needs: HEAPTRACK,
         command: |work| work.preloaded(HEAPTRACK, "DUMP_HEAPTRACK_OUTPUT"),
-        read: |maps, out, _| StackCounts::of_heaptrack(maps, &fs::read_to_string(out)?),
+        read: |maps, out, _| StackCounts::from_heaptrack(maps, &fs::read_to_string(out)?),
     },
     Client {
         name: "gperftools, CPU",
@@ -104,7 +104,7 @@ pub const ALL: &[Client] = &[
             command.env("CPUPROFILE_FREQUENCY", "1");
             command
         },
-        read: |maps, out, _| StackCounts::of_cpu_profile(maps, &fs::read(out)?),
+        read: |maps, out, _| StackCounts::from_cpu_profile(maps, &fs::read(out)?),
     },
     Client {
         name: "gperftools, heap",
@@ -124,7 +124,7 @@ pub const ALL: &[Client] = &[
             let profile = PathBuf::from(format!("{}.0001.heap", out.display()));
             let text = fs::read_to_string(&profile)?;
             fs::remove_file(profile)?;
-            StackCounts::of_heap_profile(maps, &text)
+            StackCounts::from_heap_profile(maps, &text)
         },
     },
     Client {
@@ -134,7 +134,7 @@ pub const ALL: &[Client] = &[
         needs: GLOG,
         command: |work| glog(work, "log"),
         read: |maps, _, output| {
-            StackCounts::of_glog(maps, &String::from_utf8(output.stderr.clone())?)
+            StackCounts::from_glog(maps, &String::from_utf8(output.stderr.clone())?)
         },
     },
     Client {
@@ -144,13 +144,13 @@ pub const ALL: &[Client] = &[
         needs: GLOG,
         command: |work| glog(work, "signal"),
         read: |maps, _, output| {
-            StackCounts::of_glog(maps, &String::from_utf8(output.stderr.clone())?)
+            StackCounts::from_glog(maps, &String::from_utf8(output.stderr.clone())?)
         },
     },
 ];
 
-fn glog(work: &ClientJob<'_>, way: &str) -> Command {
-    let mut command = Command::new(work.program);
+fn glog(job: &ClientJob<'_>, way: &str) -> Command {
+    let mut command = Command::new(job.program);
     command.arg(way);
     command
 }

@@ -236,7 +236,7 @@ impl Release {
         for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
             copy(&self.workspace.join(name), &folder.join(name))?;
         }
-        let closure = Closure::of(crates, &self.workspace)?;
+        let closure = Closure::from_crates(crates, &self.workspace)?;
         closure.check_licences()?;
         write(&folder.join("third-party.txt"), &closure.licences()?)?;
         let time = self.date("+%Y-%m-%dT%H:%M:%SZ")?;

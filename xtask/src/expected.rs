@@ -48,7 +48,7 @@ mod tests {
     use super::difference;
 
     #[test]
-    fn lines_are_held_against_what_is_expected() {
+    fn lines_are_compared_with_expected_ones() {
         let text = "one\n\ntwo 0x12\nthree\nfour\n";
         let is_equal = |expected| difference(text, expected).is_ok_and(|found| found.is_none());
         assert!(is_equal("one\ntwo 0x[0-9a-f]*\nthree\nfour"));

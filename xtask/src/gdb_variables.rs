@@ -56,11 +56,11 @@ pub fn base_name(name: &str) -> String {
 /// # Errors
 ///
 /// A value is missing or different, or gdb's list is empty.
-pub fn compare(told: &PrintedVariables, gdb: &Value) -> Result<VariableCounts, Error> {
+pub fn compare(variables: &PrintedVariables, gdb: &Value) -> Result<VariableCounts, Error> {
     let nothing = (Vec::new(), None);
     let mut compared = VariableCounts::default();
     for (named, gdb) in by_name(gdb).ok_or("gdb has left no list of variables")? {
-        let (now, at_entry) = told.get(&named).unwrap_or(&nothing);
+        let (now, at_entry) = variables.get(&named).unwrap_or(&nothing);
         compared.known += gdb.current.len() + usize::from(gdb.at_entry.is_some());
         // The code shows an argument that no call site describes: such a parameter still has its
         // value at entry.

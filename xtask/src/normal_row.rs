@@ -68,7 +68,7 @@ pub struct CieFields {
 impl NormalRow {
     /// A row of `readelf`.
     #[must_use]
-    pub fn from_readelf(row: &DumpRow, facts: &RowFacts, common: CieFields) -> Self {
+    pub fn from_readelf(row: &DumpRow, facts: &RowFacts, cie: CieFields) -> Self {
         let cfa = match (row.cfa, &facts.cfa) {
             // An undefined CFA is printed as register 0 plus 0.
             (Some((Register(0), 0)), None) if !facts.has_cfa => NormalCfa::Undefined,
@@ -89,8 +89,8 @@ impl NormalRow {
             rules,
             signed: facts.signed,
             args_size: facts.args_size,
-            return_address: common.return_address,
-            signal_frame: common.signal_frame,
+            return_address: cie.return_address,
+            signal_frame: cie.signal_frame,
         }
     }
 
@@ -121,8 +121,8 @@ impl NormalRow {
 }
 
 /// `None` without a rule.
-fn their_rule(cell: Cell, note: Option<&HiddenRule>) -> Option<NormalRule> {
-    Some(match (cell, note) {
+fn their_rule(cell: Cell, hidden_rule: Option<&HiddenRule>) -> Option<NormalRule> {
+    Some(match (cell, hidden_rule) {
         (Cell::Undefined, Some(HiddenRule::Undefined)) => NormalRule::Undefined,
         (Cell::Undefined, _) => return None,
         (Cell::Same, _) => NormalRule::Same,

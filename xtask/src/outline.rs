@@ -28,7 +28,7 @@ use crate::elf;
 pub fn run(files: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<(), Error> {
     let mut all = Vec::new();
     for file in files.map(PathBuf::from) {
-        let outlined = OutlineSizes::of(&fs::read(&file)?);
+        let outlined = OutlineSizes::from_file(&fs::read(&file)?);
         let outlined = outlined.map_err(|error| format!("{}: {error}", file.display()))?;
         let name = file.file_name().unwrap_or_default();
         all.push((name.to_string_lossy().into_owned(), outlined));
@@ -58,11 +58,11 @@ struct OutlineSizes {
     /// Rewritten: without optimizations, and with one more each.
     written: Vec<usize>,
     /// The entries of the smallest.
-    entries: FdeTotals,
+    totals: FdeTotals,
 }
 
 impl OutlineSizes {
-    fn of(file: &[u8]) -> Result<OutlineSizes, Error> {
+    fn from_file(file: &[u8]) -> Result<OutlineSizes, Error> {
         let units = elf::units(file)?;
         let unit = units.first().ok_or("no file")?;
         let mut frames = unit.sections.iter();
@@ -88,7 +88,7 @@ impl OutlineSizes {
         Ok(OutlineSizes {
             linked: frame.data.len(),
             written,
-            entries: FdeTotals::of(&CfiSection {
+            totals: FdeTotals::from_section(&CfiSection {
                 data: &shortest,
                 ..linked
             })?,
@@ -102,11 +102,11 @@ impl OutlineSizes {
         }
         let left = self.written.last().copied().unwrap_or(0);
         let left = percent(left, self.linked);
-        Ok(writeln!(out, " | {left} | {} |", self.entries.padding)?)
+        Ok(writeln!(out, " | {left} | {} |", self.totals.padding)?)
     }
 
     fn print_bounds(&self, name: &str, out: &mut impl Write) -> Result<(), Error> {
-        let entries = &self.entries;
+        let entries = &self.totals;
         let search = HDR + HDR_ENTRY * entries.count;
         let linked = self.linked + search;
         write!(out, "| {name} | {linked}")?;
@@ -163,7 +163,7 @@ struct FdeTotals {
 }
 
 impl FdeTotals {
-    fn of(section: &CfiSection<'_>) -> Result<FdeTotals, Error> {
+    fn from_section(section: &CfiSection<'_>) -> Result<FdeTotals, Error> {
         let mut entries = FdeTotals::default();
         for (offset, entry) in section.entries() {
             let entry = entry?;

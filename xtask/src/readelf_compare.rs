@@ -101,7 +101,7 @@ pub fn compare(path: &Path, units: &[CfiFile<'_>]) -> Result<ReadelfReport, Erro
     let mut rows = Readelf::start(path, ReadelfForm::Rows, unit.abi.arch)?;
     let mut instructions = Readelf::start(path, ReadelfForm::Instructions, unit.abi.arch)?;
     let mut compared = 0;
-    let mut open: Option<SectionComparison<'_>> = None;
+    let mut comparison: Option<SectionComparison<'_>> = None;
     loop {
         let item = rows.next_item()?;
         let Some(item) = both(item, instructions.next_item()?)? else {
@@ -109,7 +109,7 @@ pub fn compare(path: &Path, units: &[CfiFile<'_>]) -> Result<ReadelfReport, Erro
         };
         match item {
             ItemPair::Member(name) => {
-                close(&mut report, open.take());
+                close(&mut report, comparison.take());
                 // Members that are not ELF files are printed, too.
                 if let Some(at) = place(units.as_slice(), &name) {
                     unit = units.nth(at).unwrap_or(unit);
@@ -119,23 +119,23 @@ pub fn compare(path: &Path, units: &[CfiFile<'_>]) -> Result<ReadelfReport, Erro
                 }
             }
             ItemPair::Section(name) => {
-                close(&mut report, open.take());
+                close(&mut report, comparison.take());
                 if is_compared(&name) {
                     let frame = unit.sections.get(compared);
                     let frame = frame.ok_or("readelf prints a section that we do not find")?;
                     compared += 1;
                     let reading = read_table(&unit.section(frame));
-                    open = Some(SectionComparison::new(unit, name, reading));
+                    comparison = Some(SectionComparison::new(unit, name, reading));
                 }
             }
             ItemPair::Entry(rows, instructions) => {
-                if let Some(open) = &mut open {
+                if let Some(open) = &mut comparison {
                     open.entry(&mut report, &rows, &instructions);
                 }
             }
         }
     }
-    close(&mut report, open.take());
+    close(&mut report, comparison.take());
     for line in rows.strange().iter().chain(instructions.strange()) {
         report.differ(of_file(
             "a line that is not understood".to_owned(),
@@ -198,8 +198,8 @@ fn both(rows: Option<DumpItem>, instructions: Option<DumpItem>) -> Result<Option
     })
 }
 
-fn close(report: &mut ReadelfReport, open: Option<SectionComparison<'_>>) {
-    if let Some(open) = open {
+fn close(report: &mut ReadelfReport, comparison: Option<SectionComparison<'_>>) {
+    if let Some(open) = comparison {
         open.finish(report);
     }
 }
@@ -215,9 +215,9 @@ impl ReadelfReport {
 
 /// A section under comparison.
 struct SectionComparison<'u> {
-    unit: &'u CfiFile<'u>,
+    cfi_file: &'u CfiFile<'u>,
     place: String,
-    reading: SectionTable,
+    table: SectionTable,
     abi: Abi,
     /// Unspool's rows in the common form, by ID.
     normals: Vec<Option<NormalRow>>,
@@ -228,24 +228,24 @@ struct SectionComparison<'u> {
 
 /// The data of a CIE that its FDEs inherit.
 struct ReadelfCie {
-    common: CieFields,
+    cie: CieFields,
     facts: RowFacts,
     row: DumpRow,
 }
 
 impl<'u> SectionComparison<'u> {
-    fn new(unit: &'u CfiFile<'u>, name: String, reading: SectionTable) -> Self {
-        let place = match &unit.member {
+    fn new(cfi_file: &'u CfiFile<'u>, name: String, table: SectionTable) -> Self {
+        let place = match &cfi_file.member {
             Some(member) => format!("({member}) {name}"),
             None => name,
         };
         SectionComparison {
-            unit,
+            cfi_file,
             place,
-            abi: unit.abi,
-            normals: vec![None; reading.table.distinct_rows()],
-            undumped: reading.table.fdes().len() as u64,
-            reading,
+            abi: cfi_file.abi,
+            normals: vec![None; table.table.distinct_rows()],
+            undumped: table.table.fdes().len() as u64,
+            table,
             cies: HashMap::new(),
         }
     }
@@ -256,8 +256,8 @@ impl<'u> SectionComparison<'u> {
             let ours = format!("{} FDEs that readelf does not print", self.undumped);
             report.differ(self.difference(0, None, ours, String::new()));
         }
-        let member = &self.unit.member;
-        let problems = self.reading.problems.iter();
+        let member = &self.cfi_file.member;
+        let problems = self.table.problems.iter();
         report
             .problems
             .extend(problems.map(|problem| (member.clone(), *problem)));
@@ -293,14 +293,18 @@ impl<'u> SectionComparison<'u> {
         match &rows.header {
             DumpHeader::Terminator => {}
             DumpHeader::Cie(Some(line)) => {
-                let common = CieFields {
+                let cie = CieFields {
                     return_address: line.return_address,
                     signal_frame: line.augmentation.contains('S'),
                 };
                 let all = row_facts(&instructions.instructions, &RowFacts::default());
                 let row = rows.rows.last().cloned().unwrap_or_else(no_row);
-                let facts = all.last().cloned().unwrap_or_default();
-                let cie = ReadelfCie { common, facts, row };
+                let abi_info = all.last().cloned().unwrap_or_default();
+                let cie = ReadelfCie {
+                    cie,
+                    facts: abi_info,
+                    row,
+                };
                 self.cies.insert(rows.offset, cie);
             }
             DumpHeader::Cie(None) => {
@@ -312,14 +316,14 @@ impl<'u> SectionComparison<'u> {
     }
 
     fn problem(&self, offset: u64) -> Option<&CfiProblem> {
-        self.reading
+        self.table
             .problems
             .iter()
             .find(|problem| problem.entry == offset)
     }
 
     fn our_fde(&self, offset: u64) -> Option<Fde> {
-        let fdes = self.reading.table.fdes();
+        let fdes = self.table.table.fdes();
         let at = fdes.binary_search_by_key(&offset, |fde| fde.origin).ok()?;
         fdes.get(at).copied()
     }
@@ -358,7 +362,7 @@ impl<'u> SectionComparison<'u> {
 
     /// Compares the rows of an entry.
     fn rows(&mut self, report: &mut ReadelfReport, fde: &Fde, theirs: &[(u64, NormalRow)]) {
-        let table = &self.reading.table;
+        let table = &self.table.table;
         let mut ours = table.rows(fde);
         let arch = self.abi.arch;
         for n in 0..ours.len().max(theirs.len()) {
@@ -418,7 +422,7 @@ fn their_rows(
     let DumpHeader::Fde { start, end, .. } = rows.header else {
         return Ok(Vec::new());
     };
-    let facts = row_facts(&instructions.instructions, &cie.facts);
+    let abi_info = row_facts(&instructions.instructions, &cie.facts);
     let from_cie = [DumpRow {
         at: start,
         ..cie.row.clone()
@@ -427,19 +431,19 @@ fn their_rows(
         [] => &from_cie,
         rows => rows,
     };
-    if printed.len() != facts.len() {
+    if printed.len() != abi_info.len() {
         return Err(format!(
             "{} rows, and instructions for {}",
             printed.len(),
-            facts.len()
+            abi_info.len()
         ));
     }
     let mut held: Vec<(u64, NormalRow)> = Vec::new();
-    for (row, facts) in printed.iter().zip(&facts) {
+    for (row, abi_info) in printed.iter().zip(&abi_info) {
         if held.last().is_some_and(|(at, _)| *at == row.at) {
             held.pop();
         }
-        held.push((row.at, NormalRow::from_readelf(row, facts, cie.common)));
+        held.push((row.at, NormalRow::from_readelf(row, abi_info, cie.cie)));
     }
     held.retain(|(at, _)| *at < end);
     Ok(held)

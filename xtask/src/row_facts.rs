@@ -63,8 +63,8 @@ pub fn row_facts(instructions: &[DumpInstruction], initial: &RowFacts) -> Vec<Ro
 }
 
 fn apply(now: &mut RowFacts, initial: &RowFacts, instruction: &DumpInstruction) {
-    let mut note = |register: &Register, note: Option<HiddenRule>| match note {
-        Some(note) => drop(now.registers.insert(*register, note)),
+    let mut note = |register: &Register, hidden_rule: Option<HiddenRule>| match hidden_rule {
+        Some(hidden_rule) => drop(now.registers.insert(*register, hidden_rule)),
         None => drop(now.registers.remove(register)),
     };
     match instruction {

@@ -219,7 +219,7 @@ fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<SampleDifferenc
     let has_copies = file
         .events()
         .iter()
-        .any(|event| event.layout.has_stack_copy());
+        .any(|event| event.format.has_stack_copy());
     let third = match has_copies && !differing.is_empty() {
         true => libdw::frames(&file, &differing, folder)?,
         false => BTreeMap::new(),
@@ -237,9 +237,8 @@ fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<SampleDifferenc
 /// The first frame at which two stacks differ.
 fn part(theirs: &[ScriptLine], ours: &[ScriptLine]) -> Option<usize> {
     let most = theirs.len().max(ours.len());
-    let place = |frames: &[ScriptLine], at: usize| {
-        frames.get(at).map(|frame| frame.address_in_file.clone())
-    };
+    let place =
+        |lines: &[ScriptLine], at: usize| lines.get(at).map(|frame| frame.address_in_file.clone());
     (0..most).find(|at| place(theirs, *at) != place(ours, *at))
 }
 
@@ -274,12 +273,11 @@ const MAX_EXAMPLES: usize = 3;
 
 impl SampleDifferences {
     fn note_names(&mut self, theirs: &ScriptSample, ours: &ScriptSample) {
-        let pairs = theirs.frames.iter().zip(&ours.frames);
+        let pairs = theirs.lines.iter().zip(&ours.lines);
         for (theirs, ours) in pairs {
             if theirs.address_in_file == ours.address_in_file && theirs.symbol != ours.symbol {
-                let symbol = |frame: &ScriptLine| {
-                    format!("{} ({})", frame.symbol, frame.address_in_file.file)
-                };
+                let symbol =
+                    |line: &ScriptLine| format!("{} ({})", line.symbol, line.address_in_file.file);
                 *self
                     .names
                     .entry((symbol(theirs), symbol(ours)))
@@ -293,8 +291,7 @@ impl SampleDifferences {
         let Some(at) = part(theirs, ours) else {
             return;
         };
-        let place =
-            |frames: &[ScriptLine]| frames.get(at).map(|frame| frame.address_in_file.clone());
+        let place = |lines: &[ScriptLine]| lines.get(at).map(|frame| frame.address_in_file.clone());
         let (perf, us, word) = (place(theirs), place(ours), third.get(at).cloned());
         let same = ours.iter().take(at).map(|frame| &frame.address_in_file);
         let has_word = same.eq(third.iter().take(at)) && !third.is_empty();
@@ -311,8 +308,8 @@ impl SampleDifferences {
         let (count, shown) = self.stacks.entry((kind, agrees)).or_default();
         *count += 1;
         if shown.len() < MAX_EXAMPLES {
-            let show = |place: Option<&FileAddress>| {
-                place.map_or("the end".to_owned(), |place| {
+            let show = |address: Option<&FileAddress>| {
+                address.map_or("the end".to_owned(), |place| {
                     format!("{:x} ({})", place.address, place.file)
                 })
             };
@@ -346,9 +343,9 @@ impl SampleDifferences {
         }
     }
 
-    fn count(&self, kind: StackDifference, agrees: ThirdOpinion) -> u64 {
+    fn count(&self, difference: StackDifference, opinion: ThirdOpinion) -> u64 {
         self.stacks
-            .get(&(kind, agrees))
+            .get(&(difference, opinion))
             .map_or(0, |(count, _)| *count)
     }
 
@@ -419,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn who_agrees_with_the_third_where_two_part_is_right() {
+    fn the_third_opinion_decides() {
         let place = |address, file: &str| FileAddress {
             address,
             file: file.to_owned(),

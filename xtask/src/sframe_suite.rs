@@ -374,17 +374,17 @@ fn machine_of(data: &[u8]) -> Option<SframeAbi> {
     all.into_iter().find(|machine| machine.number() == number)
 }
 
-fn dump(function: &SframeFunction, machine: SframeAbi) -> FunctionDump {
+fn dump(function: &SframeFunction, abi: SframeAbi) -> FunctionDump {
     let is_block = function.block.is_some();
     let base = if is_block { 0 } else { function.start.0 };
     let rows = function.rows.iter();
     let mut rows: Vec<_> = rows
         .map(|row| {
-            let told = match row.contents {
+            let reported = match row.contents {
                 FreContents::Outermost => None,
-                FreContents::Rules(places) => Some(columns(&places, machine)),
+                FreContents::Rules(places) => Some(columns(&places, abi)),
             };
-            (base + u64::from(row.offset), told)
+            (base + u64::from(row.offset), reported)
         })
         .collect();
     // An entry without rows has none there.
@@ -402,27 +402,27 @@ fn dump(function: &SframeFunction, machine: SframeAbi) -> FunctionDump {
 }
 
 /// CFA, frame pointer and return address.
-fn columns(places: &FreRules, machine: SframeAbi) -> [String; 3] {
-    let text = |place: FreValue| {
-        let base = match place.base {
+fn columns(rules: &FreRules, abi: SframeAbi) -> [String; 3] {
+    let text = |value: FreValue| {
+        let base = match value.base {
             FreBase::Cfa => "c".to_owned(),
-            FreBase::Register(register) if register == machine.stack_pointer() => "sp".to_owned(),
-            FreBase::Register(register) if register == machine.frame_pointer() => "fp".to_owned(),
+            FreBase::Register(register) if register == abi.stack_pointer() => "sp".to_owned(),
+            FreBase::Register(register) if register == abi.frame_pointer() => "fp".to_owned(),
             FreBase::Register(register) => format!("r{}", register.0),
         };
-        let sum = format!("{base}{:+}", place.offset);
-        match place.is_loaded && place.base != FreBase::Cfa {
+        let sum = format!("{base}{:+}", value.offset);
+        match value.is_loaded && value.base != FreBase::Cfa {
             true => format!("({sum})"),
             false => sum,
         }
     };
     let usual = "u".to_owned();
-    let is_fixed = |place: &FreValue| machine == SframeAbi::Amd64 && *place == FreValue::saved(-8);
-    let ra = places.return_address.filter(|place| !is_fixed(place));
-    let mark = if places.is_signed { "[s]" } else { "" };
+    let is_fixed = |value: &FreValue| abi == SframeAbi::Amd64 && *value == FreValue::saved(-8);
+    let ra = rules.return_address.filter(|place| !is_fixed(place));
+    let mark = if rules.is_signed { "[s]" } else { "" };
     [
-        text(places.cfa),
-        places.frame_pointer.map_or(usual.clone(), text),
+        text(rules.cfa),
+        rules.frame_pointer.map_or(usual.clone(), text),
         ra.map_or(usual, text) + mark,
     ]
 }

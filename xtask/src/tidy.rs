@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_held_against_the_crates() {
+    fn the_table_is_compared_with_the_crates() {
         let row = |name: &str, uses: &[&str]| {
             (
                 name.to_owned(),

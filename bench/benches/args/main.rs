@@ -24,7 +24,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
-use unspool_arg_table::{ArgSource, ArgTable, Certainty, ParameterPiece};
+use unspool_arg_table::{ArgSource, ArgTable, ParameterPiece, ValueCertainty};
 use unspool_arg_table_builder::{analyze_file, encode, prototypes_of_ctf};
 use unspool_bench::{Scratch, Tid, Tracee, TraceeStop};
 use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable};
@@ -522,17 +522,18 @@ impl<'t> BreakpointRun<'t> {
         };
         let is_wrong = u64::from(value.number != truth);
         match value.certainty {
-            Certainty::Exact => {
+            ValueCertainty::Exact => {
                 count.exact += 1;
                 count.wrong_exact += is_wrong;
             }
-            Certainty::Likely => {
+            ValueCertainty::Likely => {
                 count.likely += 1;
                 count.wrong_likely += is_wrong;
             }
         }
-        let is_told = value.certainty == Certainty::Exact || std::env::var_os("LIKELY").is_some();
-        if is_wrong == 1 && is_told && self.printed.get() < 20 {
+        let is_reported =
+            value.certainty == ValueCertainty::Exact || std::env::var_os("LIKELY").is_some();
+        if is_wrong == 1 && is_reported && self.printed.get() < 20 {
             self.printed.set(self.printed.get() + 1);
             let at = arguments.frame(number).map_or(0, |frame| frame.address);
             println!(

@@ -58,16 +58,16 @@ const TYPES: [(&str, &str, &str); 13] = [
 
 /// A program, by its seed.
 pub(crate) fn program(seed: u64) -> String {
-    let mut maker = ProgramGenerator {
+    let mut generator = ProgramGenerator {
         random: Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         functions: Vec::new(),
     };
     // The first numbers of small seeds are similar.
     for _ in 0..16 {
-        maker.random.below(2);
+        generator.random.below(2);
     }
-    let functions: String = (0..FUNCTIONS).map(|_| maker.function()).collect();
-    let last = maker.call(FUNCTIONS - 1, &[]);
+    let functions: String = (0..FUNCTIONS).map(|_| generator.function()).collect();
+    let last = generator.call(FUNCTIONS - 1, &[]);
     format!(
         "{HEAD}{functions}
 int main(void) {{

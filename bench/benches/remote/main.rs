@@ -185,17 +185,17 @@ fn print(workload: &str, text: &str) -> anyhow::Result<()> {
 fn samples_of(recording: &Path, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
     let file = DataFile::open(recording)?;
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    file.read(|item: FileRecord<'_>| {
-        if let Record::Sample(_) = item.record {
-            *counts.entry(item.origin.pid).or_default() += 1;
+    file.read(|record: FileRecord<'_>| {
+        if let Record::Sample(_) = record.record {
+            *counts.entry(record.sample_id.pid).or_default() += 1;
         }
         anyhow::Ok(())
     })?;
     let most = counts.into_iter().max_by_key(|(_, count)| *count);
     let (pid, _) = most.context("no samples")?;
     let (mut modules, mut samples) = (HashMap::new(), DriverInput::default());
-    file.read(|item: FileRecord<'_>| {
-        match &item.record {
+    file.read(|record: FileRecord<'_>| {
+        match &record.record {
             Record::Mmap(mapped) if mapped.pid == pid && mapped.is_executable => {
                 let path = Path::new(OsStr::from_bytes(mapped.name));
                 let mapping = SegmentMapping {
@@ -211,7 +211,7 @@ fn samples_of(recording: &Path, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
                     modules.insert(mapped.start, module_at(&file, &mapping, folder)?);
                 }
             }
-            Record::Sample(sample) if item.origin.pid == pid => samples.add(sample),
+            Record::Sample(sample) if record.sample_id.pid == pid => samples.add(sample),
             _ => {}
         }
         anyhow::Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use unspool_bench::{Durations, Random, prefetch, ratio, time};
-use unspool_compiled_table::call_test::{CallTest, WINDOW, window};
+use unspool_compiled_table::call_test::{CALL_WINDOW_BYTES, CallTest, window};
 use unspool_compiled_table::{CallSiteRow, CallSites, CompiledTable, ExecutableCode};
 use unspool_elf::ElfFile;
 use unspool_rows::table::Span;
@@ -75,7 +75,7 @@ pub(crate) fn measure(
                 chained(&sites, |site| peer.step_return(site)),
             ),
             (
-                claimed(&ours, &sites)?,
+                call_site_rows(&ours, &sites)?,
                 chained(&sites, |site| peer.step_return(site)),
             ),
             (
@@ -185,12 +185,12 @@ impl CompiledLookup<'_> {
 }
 
 /// As [`CompiledLookup::row_of_call`], chained, with the code checked later.
-fn claimed(ours: &CompiledLookup<'_>, sites: &[Vaddr]) -> anyhow::Result<Durations> {
+fn call_site_rows(ours: &CompiledLookup<'_>, sites: &[Vaddr]) -> anyhow::Result<Durations> {
     let mut later = DelayedChecks::new(ours.call_sites.test(), ours.text);
-    let took = chained(sites, |site| match ours.call_sites.claim(site) {
-        Ok(Some(claim)) => {
-            later.check(claim, ours.offset(site));
-            u64::from(claim.row().0)
+    let took = chained(sites, |site| match ours.call_sites.lookup(site) {
+        Ok(Some(call_site_row)) => {
+            later.check(call_site_row, ours.offset(site));
+            u64::from(call_site_row.row().0)
         }
         _ => ours.row_at(Vaddr(site.0 - 1)),
     });
@@ -220,16 +220,16 @@ impl<'c> DelayedChecks<'c> {
         }
     }
 
-    fn check(&mut self, claim: CallSiteRow, end: usize) {
-        prefetch(self.text, end.saturating_sub(WINDOW));
-        let before = self.waiting[self.next].replace((claim, end));
+    fn check(&mut self, row: CallSiteRow, end: usize) {
+        prefetch(self.text, end.saturating_sub(CALL_WINDOW_BYTES));
+        let before = self.waiting[self.next].replace((row, end));
         self.next = (self.next + 1) % self.waiting.len();
         self.look_at(before);
     }
 
     fn look_at(&mut self, waiting: Option<(CallSiteRow, usize)>) {
-        if let Some((claim, end)) = waiting {
-            self.all_hold &= claim.holds(&self.test, window(self.text, end));
+        if let Some((call_site_row, end)) = waiting {
+            self.all_hold &= call_site_row.holds(&self.test, window(self.text, end));
         }
     }
 

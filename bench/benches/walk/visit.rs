@@ -97,21 +97,21 @@ impl Visitor {
     pub(crate) fn visit(
         &mut self,
         path: &mut DescentPath,
-        times: SampleSize,
+        sample_size: SampleSize,
         samples: &mut Vec<WalkSample>,
     ) -> anyhow::Result<()> {
         self.out.clear();
         let room = path.depth() + self.own.unwrap_or(OWN_FRAMES);
         self.out.resize(room, 0);
-        samples.reserve(times.samples);
+        samples.reserve(sample_size.samples);
         let mut count = 0;
         path.descend(&mut |stack| {
-            for _ in 0..times.samples {
+            for _ in 0..sample_size.samples {
                 let from = ticks();
-                for _ in 0..times.walks {
+                for _ in 0..sample_size.walks {
                     count = black_box(self.walker.walk(stack, black_box(&mut self.out)));
                 }
-                let walk = self.clock.nanoseconds(ticks() - from) / times.walks as f64;
+                let walk = self.clock.nanoseconds(ticks() - from) / sample_size.walks as f64;
                 let frame = walk / count.max(1) as f64;
                 samples.push(WalkSample { walk, frame });
             }

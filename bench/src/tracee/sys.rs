@@ -98,14 +98,14 @@ pub(super) fn wait(tid: pid_t) -> io::Result<(pid_t, TraceeStatus)> {
     // SAFETY: `into` points to an `int` of this function.
     let of = unsafe { libc::waitpid(tid, into, libc::__WALL) };
     checked(of.into())?;
-    let told = match libc::WIFSTOPPED(status) {
+    let stop_status = match libc::WIFSTOPPED(status) {
         true => TraceeStatus::Stopped {
             signal: libc::WSTOPSIG(status),
             event: status >> 16,
         },
         false => TraceeStatus::Gone,
     };
-    Ok((of, told))
+    Ok((of, stop_status))
 }
 
 /// Sends a thread `SIGSTOP`.

@@ -67,7 +67,7 @@ pub(crate) trait CodeContext {
 pub(crate) struct ArgDataflow<'a> {
     analysis: &'a Analysis<'a>,
     context: &'a dyn CodeContext,
-    steps: Vec<ArgEffect>,
+    effects: Vec<ArgEffect>,
     /// The ends of instructions' effects.
     ends: BTreeMap<InsnId, (usize, usize)>,
     /// Whether all edges are known.
@@ -88,7 +88,7 @@ impl<'a> ArgDataflow<'a> {
         let mut arguments = ArgDataflow {
             analysis,
             context: beside,
-            steps: Vec::new(),
+            effects: Vec::new(),
             ends: BTreeMap::new(),
             is_whole: analysis.unresolved().is_empty(),
             block_states: BTreeMap::new(),
@@ -101,7 +101,7 @@ impl<'a> ArgDataflow<'a> {
 
     /// Lowers instructions to effects.
     fn lower_instructions(&mut self) {
-        let facts = self.analysis.abi_info();
+        let abi_info = self.analysis.abi_info();
         let code = self.analysis.code();
         let mut ends: BTreeMap<InsnId, (usize, usize)> = BTreeMap::new();
         let mut steps = Vec::new();
@@ -109,7 +109,7 @@ impl<'a> ArgDataflow<'a> {
         // The side effects of the last instruction come after its operations.
         let mut last: Option<(InsnId, Vec<ArgEffect>)> = None;
         self.analysis.visit_ops(|insn, op, state| {
-            let frame = OpContext { facts, state };
+            let frame = OpContext { abi_info, state };
             if last.as_ref().is_none_or(|(last, _)| *last != insn) {
                 finish(last.take(), &mut steps, &mut ends);
                 let mut own = Vec::new();
@@ -137,7 +137,7 @@ impl<'a> ArgDataflow<'a> {
                         _ => None,
                     };
                     if let Some(target) = target {
-                        let sp = frame.distance(state.get(facts.stack_pointer));
+                        let sp = frame.distance(state.get(abi_info.stack_pointer));
                         steps.push(ArgEffect::Call { sp, target });
                     }
                 }
@@ -145,25 +145,25 @@ impl<'a> ArgDataflow<'a> {
             range.1 = steps.len();
         });
         finish(last, &mut steps, &mut ends);
-        (self.steps, self.ends) = (steps, ends);
+        (self.effects, self.ends) = (steps, ends);
         self.stopping_midway = stopping_midway;
     }
 
     /// Applies the effects of an instruction.
-    fn apply(&self, insn: InsnId, kept: &mut ArgState) {
-        let facts = self.analysis.abi_info();
+    fn apply(&self, insn: InsnId, state: &mut ArgState) {
+        let abi_info = self.analysis.abi_info();
         let (start, end) = self.ends.get(&insn).copied().unwrap_or_default();
-        for step in self.steps.get(start..end).unwrap_or_default() {
-            kept.step(*step, self.takes_none(*step), facts);
+        for step in self.effects.get(start..end).unwrap_or_default() {
+            state.step(*step, self.takes_none(*step), abi_info);
             if self.returns_twice(*step) {
-                kept.forget_written(&self.steps);
+                state.forget_written(&self.effects);
             }
         }
     }
 
     /// Whether an effect calls a function that may return again.
-    fn returns_twice(&self, step: ArgEffect) -> bool {
-        match step {
+    fn returns_twice(&self, effect: ArgEffect) -> bool {
+        match effect {
             ArgEffect::Call {
                 target: Some(target),
                 ..
@@ -173,8 +173,8 @@ impl<'a> ArgDataflow<'a> {
     }
 
     /// Whether an effect calls a function that is known to take no arguments in memory.
-    fn takes_none(&self, step: ArgEffect) -> bool {
-        match step {
+    fn takes_none(&self, effect: ArgEffect) -> bool {
+        match effect {
             ArgEffect::Call {
                 target: Some(target),
                 ..
@@ -185,20 +185,20 @@ impl<'a> ArgDataflow<'a> {
 
     /// Runs the worklist until a fixpoint.
     fn run_worklist(&mut self) {
-        let facts = self.analysis.abi_info();
+        let abi_info = self.analysis.abi_info();
         let edges = self.analysis.edges();
         let mut targets: BTreeMap<InsnId, Vec<InsnId>> = BTreeMap::new();
         let mut open = BTreeSet::new();
         for edge in edges {
-            if let Some(from) = edge.from {
-                targets.entry(from).or_default().push(edge.to);
+            if let Some(from) = edge.source {
+                targets.entry(from).or_default().push(edge.target);
                 continue;
             }
-            let known = match self.analysis.is_entry(edge.to) {
-                true => ArgState::entry(facts),
+            let known = match self.analysis.is_entry(edge.target) {
+                true => ArgState::entry(abi_info),
                 false => ArgState::unknown(u64::MAX),
             };
-            self.flow_into(edge.to, &known, &mut open);
+            self.flow_into(edge.target, &known, &mut open);
         }
         let blocks: BTreeMap<u32, u32> = self
             .analysis
@@ -229,11 +229,11 @@ impl<'a> ArgDataflow<'a> {
         }
     }
 
-    fn flow_into(&mut self, at: InsnId, kept: &ArgState, open: &mut BTreeSet<InsnId>) {
+    fn flow_into(&mut self, at: InsnId, state: &ArgState, open: &mut BTreeSet<InsnId>) {
         let changed = match self.block_states.get_mut(&at) {
-            Some(known) => known.join(kept),
+            Some(known) => known.join(state),
             None => {
-                self.block_states.insert(at, kept.clone());
+                self.block_states.insert(at, state.clone());
                 true
             }
         };
@@ -284,14 +284,14 @@ impl<'a> ArgDataflow<'a> {
     }
 
     /// The call of an instruction, and the values in argument registers.
-    fn call(&self, insn: InsnId, kept: &ArgState) -> Option<CallEffect> {
+    fn call(&self, insn: InsnId, state: &ArgState) -> Option<CallEffect> {
         let (start, end) = self.ends.get(&insn).copied()?;
-        let mut steps = self.steps.get(start..end)?.iter();
+        let mut steps = self.effects.get(start..end)?.iter();
         let (step, sp, target) = steps.find_map(|step| match *step {
             ArgEffect::Call { sp, target } => Some((*step, sp, target)),
             _ => None,
         })?;
-        let own_from = kept.own_from(sp, self.takes_none(step));
+        let own_from = state.own_from(sp, self.takes_none(step));
         let passed = self
             .analysis
             .abi_info()
@@ -301,8 +301,8 @@ impl<'a> ArgDataflow<'a> {
             .chain(self.analysis.abi_info().vector_arguments.clone())
             .filter_map(|register| {
                 let number = number_of(self.analysis.abi_info(), register);
-                let own = kept.entry_value(number).map(CallSiteValue::EntryValue);
-                let copy = kept.copy(number);
+                let own = state.entry_value(number).map(CallSiteValue::EntryValue);
+                let copy = state.copy(number);
                 // A callee may change its arguments in memory.
                 let copy = copy.filter(|copy| match copy {
                     CallSiteValue::Slot { at, .. } => *at >= own_from,
@@ -321,13 +321,13 @@ impl<'a> ArgDataflow<'a> {
 /// Adds the side effects of an instruction after its other effects.
 fn finish(
     last: Option<(InsnId, Vec<ArgEffect>)>,
-    steps: &mut Vec<ArgEffect>,
+    effects: &mut Vec<ArgEffect>,
     ends: &mut BTreeMap<InsnId, (usize, usize)>,
 ) {
     if let Some((insn, own)) = last
         && let Some((_, end)) = ends.get_mut(&insn)
     {
-        steps.extend(own);
-        *end = steps.len();
+        effects.extend(own);
+        *end = effects.len();
     }
 }

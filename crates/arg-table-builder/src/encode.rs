@@ -59,12 +59,12 @@ impl Pool {
 /// # Errors
 ///
 /// The functions are too far from each other.
-pub fn encode(followed: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTooLarge> {
-    let functions = followed.functions.iter();
+pub fn encode(analysis: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTooLarge> {
+    let functions = analysis.functions.iter();
     let kept: Vec<&FunctionAnalysis> = functions.filter(|own| !own.is_empty()).collect();
     let first = kept.first().map(|function| function.start);
-    let first_doubt = followed.doubts.first().map(|doubt| doubt.start);
-    let base = first.into_iter().chain(first_doubt).min().unwrap_or(0);
+    let first_unproven = analysis.unproven.first().map(|range| range.start);
+    let base = first.into_iter().chain(first_unproven).min().unwrap_or(0);
     let index: HashMap<u64, usize> = (0..).zip(&kept).map(|(at, own)| (own.start, at)).collect();
     let texts = kept.iter().filter_map(|own| own.prototype.as_deref());
     let names = Pool::new(texts.flat_map(names_of).map(|name| name_bytes(&name)));
@@ -119,13 +119,13 @@ pub fn encode(followed: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTo
             put_unsigned(&mut bytes, given.offset(&call_site_bytes(call)));
         }
     }
-    let mut doubts = Vec::new();
-    for doubt in &followed.doubts {
-        for number in [doubt.start - base, doubt.end - doubt.start] {
+    let mut unproven = Vec::new();
+    for range in &analysis.unproven {
+        for number in [range.start - base, range.end - range.start] {
             let number = u32::try_from(number).map_err(|_| CodeTooLarge)?;
-            doubts.extend_from_slice(&number.to_le_bytes());
+            unproven.extend_from_slice(&number.to_le_bytes());
         }
-        doubts.extend_from_slice(&doubt.rules.bits().to_le_bytes());
+        unproven.extend_from_slice(&range.rules.bits().to_le_bytes());
     }
     let sections: [&[u8]; SECTIONS] = [
         &starts,
@@ -135,7 +135,7 @@ pub fn encode(followed: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTo
         &given.bytes,
         &prototypes.bytes,
         &names.bytes,
-        &doubts,
+        &unproven,
     ];
     write_sections(key, base, &sections)
 }
@@ -196,20 +196,20 @@ fn names_of(prototype: &Prototype) -> Vec<String> {
     let mut names = Vec::new();
     for parameter in &prototype.parameters {
         names.extend([parameter.name.clone(), parameter.type_name.clone()]);
-        names_of_shape(&parameter.shape, &mut names);
+        names_of_shape(&parameter.display_kind, &mut names);
     }
     names
 }
 
-fn names_of_shape(shape: &OwnedDisplayKind, names: &mut Vec<String>) {
-    match shape {
+fn names_of_shape(display_kind: &OwnedDisplayKind, names: &mut Vec<String>) {
+    match display_kind {
         OwnedDisplayKind::Enum(constants) => {
             names.extend(constants.iter().map(|(_, name)| name.clone()));
         }
         OwnedDisplayKind::Record(members) => {
             for member in members {
                 names.push(member.name.clone());
-                names_of_shape(&member.shape, names);
+                names_of_shape(&member.display_kind, names);
             }
         }
         OwnedDisplayKind::Array(_, _, inner) | OwnedDisplayKind::Bits(_, _, inner) => {
@@ -232,7 +232,7 @@ fn put_parameter(parameter: &OwnedParameter, name: &dyn Fn(&str) -> u64, bytes: 
     put_unsigned(bytes, name(&parameter.name));
     put_unsigned(bytes, name(&parameter.type_name));
     put_unsigned(bytes, parameter.bytes.into());
-    put_display_kind(&parameter.shape, name, bytes);
+    put_display_kind(&parameter.display_kind, name, bytes);
     let Some(passing) = &parameter.passing else {
         put_unsigned(bytes, 0);
         return;
@@ -309,7 +309,7 @@ fn put_display_kind(own: &OwnedDisplayKind, name: &dyn Fn(&str) -> u64, bytes: &
                 put_unsigned(bytes, name(&member.name));
                 put_unsigned(bytes, member.offset.into());
                 put_unsigned(bytes, member.bytes.into());
-                put_display_kind(&member.shape, name, bytes);
+                put_display_kind(&member.display_kind, name, bytes);
             }
         }
         OwnedDisplayKind::Array(count, size, element) => {

@@ -102,7 +102,7 @@ pub struct FileAnalysis {
     /// Its functions, ascending by their starts.
     pub functions: Vec<FunctionAnalysis>,
     /// The ranges in which its unwind table is not proven, ascending.
-    pub doubts: Vec<UnprovenRange>,
+    pub unproven: Vec<UnprovenRange>,
 }
 
 /// Analyzes the arguments of all functions of a file. `symbols` are its own and those of its debug
@@ -120,14 +120,14 @@ pub fn analyze_file(
     };
     let known = FileContext::new(subject, symbols, prototypes);
     let mut analyzer = Analyzer::new(machine).with_edges();
-    let (mut found, mut doubts) = (Vec::new(), Vec::new());
+    let (mut found, mut unproven) = (Vec::new(), Vec::new());
     let mut tails: HashMap<u64, TailCalls> = HashMap::new();
     for unit in 0..subject.program().unit_count() {
         let analysis = subject.analyze_unit(&mut analyzer, unit);
         known.analyze_unit(unit, &analysis, &mut found, &mut tails);
-        doubts.extend(unproven_rules::unit_ranges(subject, &mut prover, unit));
+        unproven.extend(unproven_rules::unit_ranges(subject, &mut prover, unit));
     }
-    doubts.sort_by_key(|doubt| doubt.start);
+    unproven.sort_by_key(|range| range.start);
     found.sort_by_key(|function| function.start);
     let jumped_to: HashSet<u64> = tails
         .values()
@@ -140,7 +140,7 @@ pub fn analyze_file(
     }
     FileAnalysis {
         functions: found,
-        doubts,
+        unproven,
     }
 }
 
@@ -304,7 +304,7 @@ impl<'k, 's> FileContext<'k, 's> {
     ) {
         let arguments = ArgDataflow::solve(analysis, self);
         let is_whole = arguments.is_complete();
-        let facts = analysis.abi_info();
+        let abi_info = analysis.abi_info();
         let mut functions: Vec<FunctionAnalysis> = self
             .subject
             .program()
@@ -326,7 +326,7 @@ impl<'k, 's> FileContext<'k, 's> {
                     return;
                 };
                 if let (Some(function), Some(rows)) = (functions.get(index), rows.get_mut(index)) {
-                    rows.extend(row(function, at, kept, facts, is_whole));
+                    rows.extend(row(function, at, kept, abi_info, is_whole));
                 }
             },
             |call, kept| {
@@ -336,8 +336,8 @@ impl<'k, 's> FileContext<'k, 's> {
                 };
                 if let Some(function) = functions.get(index) {
                     // A return address is looked up by the last byte of the call.
-                    let row = row(function, range.start + 1, kept, facts, is_whole);
-                    during.push((index, row, self.site(call, range.end, kept, facts)));
+                    let row = row(function, range.start + 1, kept, abi_info, is_whole);
+                    during.push((index, row, self.site(call, range.end, kept, abi_info)));
                 }
             },
         );
@@ -378,7 +378,10 @@ impl<'k, 's> FileContext<'k, 's> {
             match code.flow(insn) {
                 Some(Flow::Jump(to) | Flow::Branch { to, .. }) if !is_inside(to) => own.to.push(to),
                 Some(Flow::IndirectJump(_)) => {
-                    own.unknown |= !analysis.edges().iter().any(|edge| edge.from == Some(insn));
+                    own.unknown |= !analysis
+                        .edges()
+                        .iter()
+                        .any(|edge| edge.source == Some(insn));
                 }
                 _ => {}
             }
@@ -394,8 +397,8 @@ impl<'k, 's> FileContext<'k, 's> {
         &self,
         call: CallEffect,
         returns_to: u64,
-        kept: &ArgState,
-        facts: &AbiInfo,
+        state: &ArgState,
+        abi_info: &AbiInfo,
     ) -> CallSite {
         let callee = call.target.and_then(|target| self.prototype(target));
         let is_taken = |register: u8| {
@@ -404,10 +407,10 @@ impl<'k, 's> FileContext<'k, 's> {
                 taken.any(|piece| piece.source == ArgSource::Register(register))
             })
         };
-        let is_kept = |passed: &CallSiteValue| match passed {
-            CallSiteValue::Register { register, .. } => facts.preserved.contains(register),
+        let is_kept = |value: &CallSiteValue| match value {
+            CallSiteValue::Register { register, .. } => abi_info.preserved.contains(register),
             CallSiteValue::EntryValue(EntryValue { source, bits, .. }) => {
-                kept.location_of(*source, *bits, facts).is_some()
+                state.location_of(*source, *bits, abi_info).is_some()
             }
             _ => true,
         };
@@ -475,14 +478,14 @@ fn is_by_gcc(file: &ElfFile) -> bool {
 fn row(
     function: &FunctionAnalysis,
     start: u64,
-    kept: &ArgState,
-    facts: &AbiInfo,
+    state: &ArgState,
+    abi_info: &AbiInfo,
     is_whole: bool,
 ) -> Option<ArgRow> {
     let prototype = function.prototype.as_deref()?;
     let pieces = tracked_pieces(prototype).map(|piece| {
         let source = piece.source;
-        let (place, held) = kept.location_of(source, piece.bits, facts)?;
+        let (place, held) = state.location_of(source, piece.bits, abi_info)?;
         // Moved values are checked.
         let is_moved = match (place, source) {
             (ArgLocation::Register(at), ArgSource::Register(from)) => at != from,

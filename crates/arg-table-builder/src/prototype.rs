@@ -23,7 +23,7 @@ pub struct OwnedParameter {
     /// Its type, in C notation.
     pub type_name: String,
     /// Its display kind.
-    pub shape: OwnedDisplayKind,
+    pub display_kind: OwnedDisplayKind,
     /// Its size in bytes.
     pub bytes: u32,
     /// Its location at entry; `None` if that is unknown.
@@ -74,7 +74,7 @@ pub struct OwnedMember {
     /// Its size in bytes.
     pub bytes: u32,
     /// Its display kind.
-    pub shape: OwnedDisplayKind,
+    pub display_kind: OwnedDisplayKind,
 }
 
 /// The maximum nesting of members.
@@ -130,7 +130,7 @@ impl OwnedParameter {
         OwnedParameter {
             name: name.to_owned(),
             type_name: graph.declare(ty, "").trim_end().to_owned(),
-            shape: shape(graph, ty, MAX_NESTING),
+            display_kind: shape(graph, ty, MAX_NESTING),
             bytes: size(graph, ty),
             passing,
             is_float_or_double: false,
@@ -210,16 +210,16 @@ fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
         return OwnedDisplayKind::Bytes;
     };
     let members = layout.members.iter().map(|member| {
-        let shape = shape(graph, member.ty, depth);
-        let (bytes, shape) = match member.bits {
-            Some(bits) if member.is_bit_field => bit_field(member.offset % 8, bits, shape),
-            _ => (size(graph, member.ty), shape),
+        let display_kind = shape(graph, member.ty, depth);
+        let (bytes, display_kind) = match member.bits {
+            Some(bits) if member.is_bit_field => bit_field(member.offset % 8, bits, display_kind),
+            _ => (size(graph, member.ty), display_kind),
         };
         OwnedMember {
             name: member.name.clone().into_owned(),
             offset: u32::try_from(member.offset / 8).unwrap_or(u32::MAX),
             bytes,
-            shape,
+            display_kind,
         }
     });
     OwnedDisplayKind::Record(members.collect())

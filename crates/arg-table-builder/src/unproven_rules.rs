@@ -2,7 +2,7 @@
 //! unknown.
 
 use unspool_arg_table::UnprovenRules;
-use unspool_check::{Aspect, CheckSubject, RowVerdict, UnitChecker, Verdict};
+use unspool_check::{Aspect, CheckSubject, CheckedRow, UnitChecker, Verdict};
 
 /// A range of code with an unwind row that the code does not prove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,34 +18,34 @@ pub struct UnprovenRange {
 /// The unproven ranges of a unit's rows.
 pub(crate) fn unit_ranges(
     subject: &CheckSubject<'_>,
-    prover: &mut UnitChecker,
+    unit_checker: &mut UnitChecker,
     unit: usize,
 ) -> Vec<UnprovenRange> {
-    let rows = subject.check_unit(prover, unit).rows;
+    let rows = subject.check_unit(unit_checker, unit).rows;
     let nexts = rows.iter().skip(1).map(|row| row.start.0);
     let ends = nexts.chain([u64::MAX]);
-    let doubt = |(row, next): (&RowVerdict, u64)| {
-        let doubts = of_row(subject, row);
+    let unproven_range = |(row, next): (&CheckedRow, u64)| {
+        let unproven = of_row(subject, row);
         let extent = subject.program().extent_at(row.start.0)?;
-        (!doubts.is_none()).then_some(UnprovenRange {
+        (!unproven.is_none()).then_some(UnprovenRange {
             start: row.start.0,
             end: next.min(extent.end),
-            rules: doubts,
+            rules: unproven,
         })
     };
-    rows.iter().zip(ends).filter_map(doubt).collect()
+    rows.iter().zip(ends).filter_map(unproven_range).collect()
 }
 
-fn of_row(subject: &CheckSubject<'_>, row: &RowVerdict) -> UnprovenRules {
+fn of_row(subject: &CheckSubject<'_>, row: &CheckedRow) -> UnprovenRules {
     // The code is unreachable by the analysis, but a frame is there nevertheless.
-    let Some(judgement) = &row.judgement else {
+    let Some(verdicts) = &row.verdicts else {
         return UnprovenRules::ALL;
     };
-    let aspects = judgement.aspects(subject.abi_info());
-    let doubted = aspects.filter(|(_, verdict)| *verdict != Verdict::Proven);
-    let doubts = doubted.map(|(aspect, _)| match aspect {
+    let aspects = verdicts.aspects(subject.abi_info());
+    let unproven_aspects = aspects.filter(|(_, verdict)| *verdict != Verdict::Proven);
+    let unproven = unproven_aspects.map(|(aspect, _)| match aspect {
         Aspect::Register(register) => UnprovenRules::from_register(register),
         Aspect::Cfa | Aspect::ReturnAddress => UnprovenRules::ALL,
     });
-    doubts.fold(UnprovenRules::NONE, UnprovenRules::union)
+    unproven.fold(UnprovenRules::NONE, UnprovenRules::union)
 }

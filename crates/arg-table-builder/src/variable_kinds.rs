@@ -45,7 +45,7 @@ impl VariableKinds {
         // One function is never too large.
         let one = FileAnalysis {
             functions: vec![function],
-            doubts: Vec::new(),
+            unproven: Vec::new(),
         };
         let bytes = encode(
             &one,

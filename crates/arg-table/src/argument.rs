@@ -2,7 +2,7 @@
 
 use crate::location::ArgSource;
 use crate::table::TableParameter;
-use crate::value::{ArgStack, Certainty, argument};
+use crate::value::{ArgStack, ValueCertainty, argument};
 
 /// The DWARF numbers of vector registers begin here, on x86-64 and AArch64.
 const FIRST_VECTOR_REGISTER: u8 = 17;
@@ -11,7 +11,7 @@ const FIRST_VECTOR_REGISTER: u8 = 17;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgOrigin {
     /// Its certainty: that of the least certain piece.
-    pub certainty: Certainty,
+    pub certainty: ValueCertainty,
     /// The number of frames further out of the piece found furthest out.
     pub caller_depth: usize,
 }
@@ -54,7 +54,7 @@ pub fn read_argument(
     }
     into.fill(0);
     let mut whole = ArgOrigin {
-        certainty: Certainty::Exact,
+        certainty: ValueCertainty::Exact,
         caller_depth: 0,
     };
     for (index, piece) in parameter.pieces().enumerate() {

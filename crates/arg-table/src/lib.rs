@@ -28,5 +28,7 @@ pub use table::{
     ArgTable, ArgTableError, Array, BitField, CallRecord, CodeRange, DisplayKind, Enumerators,
     Members, ParameterPiece, Parameters, PieceLocations, RecordMember, TableParameter,
 };
-pub use value::{ArgFrame, ArgStack, ArgValue, Certainty, argument, callee_value, caller_value};
+pub use value::{
+    ArgFrame, ArgStack, ArgValue, ValueCertainty, argument, callee_value, caller_value,
+};
 pub use value_display::{ByteAt, TextPreview, ValueDisplay, bits_of, unsigned};

@@ -42,7 +42,7 @@ pub struct ArgTable<'t> {
     passed: &'t [u8],
     prototypes: &'t [u8],
     names: &'t [u8],
-    doubts: &'t [u8],
+    unproven: &'t [u8],
 }
 
 fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
@@ -105,7 +105,7 @@ impl<'t> ArgTable<'t> {
             passed,
             prototypes,
             names,
-            doubts,
+            unproven: doubts,
         })
     }
 
@@ -181,20 +181,20 @@ impl<'t> ArgTable<'t> {
     /// The unproven rules of the unwind row at a link-time address.
     #[must_use]
     pub fn unproven_rules(&self, pc: u64) -> UnprovenRules {
-        let doubt = |index: usize| {
-            let word = |word| u32_at(self.doubts, index * (UNPROVEN_RANGE_BYTES / 4) + word);
+        let unproven_range = |index: usize| {
+            let word = |word| u32_at(self.unproven, index * (UNPROVEN_RANGE_BYTES / 4) + word);
             let start = self.base.wrapping_add(word(0)?.into());
             Some((start, start.wrapping_add(word(1)?.into()), word(2)?))
         };
-        let (mut low, mut high) = (0, self.doubts.len() / UNPROVEN_RANGE_BYTES);
+        let (mut low, mut high) = (0, self.unproven.len() / UNPROVEN_RANGE_BYTES);
         while low < high {
             let middle = low.midpoint(high);
-            match doubt(middle).is_some_and(|(start, ..)| start <= pc) {
+            match unproven_range(middle).is_some_and(|(start, ..)| start <= pc) {
                 true => low = middle + 1,
                 false => high = middle,
             }
         }
-        let found = low.checked_sub(1).and_then(doubt);
+        let found = low.checked_sub(1).and_then(unproven_range);
         let found = found.filter(|(_, end, _)| pc < *end);
         found.map_or(UnprovenRules::NONE, |(.., bits)| {
             UnprovenRules::from_bits(bits)
@@ -304,7 +304,7 @@ pub struct TableParameter<'t> {
     /// Its size in bytes.
     pub bytes: u32,
     /// Its display kind.
-    pub shape: DisplayKind<'t>,
+    pub display_kind: DisplayKind<'t>,
     /// Whether its passing is known.
     pub is_known: bool,
     /// Whether its address is passed.
@@ -325,7 +325,7 @@ impl<'t> Iterator for Parameters<'t> {
         let name = self.table.name(unsigned(bytes)?)?;
         let type_name = self.table.name(unsigned(bytes)?)?;
         let size = u32::try_from(unsigned(bytes)?).ok()?;
-        let shape = DisplayKind::read(self.table, bytes, MAX_NESTING)?;
+        let display_kind = DisplayKind::read(self.table, bytes, MAX_NESTING)?;
         let passing = unsigned(bytes)?;
         let left = match passing {
             0 => 0,
@@ -339,7 +339,7 @@ impl<'t> Iterator for Parameters<'t> {
             name,
             type_name,
             bytes: size,
-            shape,
+            display_kind,
             is_known: passing != 0,
             is_by_reference: passing == BY_REFERENCE,
             is_float_or_double: passing == FLOAT_OR_DOUBLE,
@@ -502,7 +502,7 @@ pub struct RecordMember<'t> {
     /// Its size in bytes.
     pub bytes: u32,
     /// Its display kind.
-    pub shape: DisplayKind<'t>,
+    pub display_kind: DisplayKind<'t>,
 }
 
 impl<'t> Iterator for Members<'t> {
@@ -513,12 +513,12 @@ impl<'t> Iterator for Members<'t> {
         let name = self.table.name(unsigned(&mut self.bytes)?)?;
         let offset = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
         let bytes = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
-        let shape = DisplayKind::read(self.table, &mut self.bytes, self.depth)?;
+        let display_kind = DisplayKind::read(self.table, &mut self.bytes, self.depth)?;
         Some(RecordMember {
             name,
             offset,
             bytes,
-            shape,
+            display_kind,
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::table::{ArgTable, CallRecord, CodeRange};
 
 /// The certainty of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Certainty {
+pub enum ValueCertainty {
     /// It may be wrong. The program may have overwritten its location, or the compiler may have
     /// changed the function's parameters, or the caller may have called another function.
     Likely,
@@ -19,7 +19,7 @@ pub struct ArgValue {
     /// The value.
     pub number: u64,
     /// Its certainty.
-    pub certainty: Certainty,
+    pub certainty: ValueCertainty,
     /// The number of frames further out of the frame it was found in: 0 for the function's own.
     pub caller_depth: usize,
 }
@@ -101,7 +101,7 @@ fn find(
     farthest: usize,
 ) -> Option<ArgValue> {
     let own = callee_value(stack, frame, source, bits);
-    if own.is_some_and(|own| own.certainty == Certainty::Exact) {
+    if own.is_some_and(|own| own.certainty == ValueCertainty::Exact) {
         return own;
     }
     let given = from_caller(stack, frame, source, bits, farthest);
@@ -212,8 +212,8 @@ fn from_caller(
 }
 
 /// Whether a function's parameter at a source is a `float` for which a `double` may be passed.
-fn may_be_double(function: &CodeRange<'_>, source: ArgSource) -> bool {
-    let mut parameters = function.parameters().into_iter().flatten();
+fn may_be_double(range: &CodeRange<'_>, source: ArgSource) -> bool {
+    let mut parameters = range.parameters().into_iter().flatten();
     parameters
         .any(|own| own.is_float_or_double && own.pieces().any(|piece| piece.source == Some(source)))
 }
@@ -305,10 +305,10 @@ fn evaluate(
     })
 }
 
-fn certainty(is_exact: bool) -> Certainty {
+fn certainty(is_exact: bool) -> ValueCertainty {
     match is_exact {
-        true => Certainty::Exact,
-        false => Certainty::Likely,
+        true => ValueCertainty::Exact,
+        false => ValueCertainty::Likely,
     }
 }
 

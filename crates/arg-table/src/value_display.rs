@@ -12,7 +12,7 @@ pub type ByteAt<'a> = &'a dyn Fn(u64) -> Option<u8>;
 #[derive(Clone, Copy)]
 pub struct ValueDisplay<'a> {
     bytes: PartialBytes<'a>,
-    shape: DisplayKind<'a>,
+    display_kind: DisplayKind<'a>,
     is_by_reference: bool,
     memory: Option<ByteAt<'a>>,
 }
@@ -23,7 +23,7 @@ impl<'a> ValueDisplay<'a> {
     pub fn new(parameter: &TableParameter<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
         ValueDisplay {
             bytes: PartialBytes { bytes, known: None },
-            shape: parameter.shape,
+            display_kind: parameter.display_kind,
             is_by_reference: parameter.is_by_reference,
             memory: None,
         }
@@ -31,10 +31,10 @@ impl<'a> ValueDisplay<'a> {
 
     /// A number, a character, an address or a constant of this display kind.
     #[must_use]
-    pub fn from_kind(shape: DisplayKind<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
+    pub fn from_kind(display_kind: DisplayKind<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
         ValueDisplay {
             bytes: PartialBytes { bytes, known: None },
-            shape,
+            display_kind,
             is_by_reference: false,
             memory: None,
         }
@@ -64,7 +64,7 @@ impl fmt::Display for ValueDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_by_reference {
             true => write!(f, "at {:#x}", unsigned(self.bytes.bytes)),
-            false => show(f, self.bytes, self.shape, self.memory),
+            false => show(f, self.bytes, self.display_kind, self.memory),
         }
     }
 }
@@ -137,14 +137,14 @@ const MAX_ELEMENTS: u64 = 32;
 
 fn show(
     f: &mut fmt::Formatter<'_>,
-    part: PartialBytes<'_>,
-    shape: DisplayKind<'_>,
+    partial: PartialBytes<'_>,
+    display_kind: DisplayKind<'_>,
     memory: Option<ByteAt<'_>>,
 ) -> fmt::Result {
-    let bytes = part.bytes;
-    match shape {
+    let bytes = partial.bytes;
+    match display_kind {
         _ if bytes.is_empty() => f.write_str("{}"),
-        _ if part.is_lost() => f.write_str("<lost>"),
+        _ if partial.is_lost() => f.write_str("<lost>"),
         DisplayKind::Record(members) => {
             f.write_str("{")?;
             for (index, member) in members.enumerate() {
@@ -154,15 +154,15 @@ fn show(
                 if !member.name.is_empty() {
                     write!(f, ".{} = ", member.name)?;
                 }
-                match part.get(member.offset.into(), member.bytes) {
-                    Some(own) => show(f, own, member.shape, memory)?,
+                match partial.get(member.offset.into(), member.bytes) {
+                    Some(own) => show(f, own, member.display_kind, memory)?,
                     None => f.write_str("...")?,
                 }
             }
             f.write_str("}")
         }
         DisplayKind::Array(array) => match array.element() {
-            Some(DisplayKind::Char) if array.bytes == 1 && part.is_known() => {
+            Some(DisplayKind::Char) if array.bytes == 1 && partial.is_known() => {
                 let text = TextPreview::from_array(bytes, array.count);
                 write!(f, "{text}")
             }
@@ -171,7 +171,7 @@ fn show(
                 for index in 0..array.count {
                     let separator = if index == 0 { "" } else { ", " };
                     f.write_str(separator)?;
-                    let own = part.get(index.saturating_mul(array.bytes.into()), array.bytes);
+                    let own = partial.get(index.saturating_mul(array.bytes.into()), array.bytes);
                     match own.filter(|_| index < MAX_ELEMENTS) {
                         Some(own) => show(f, own, element, memory)?,
                         None => {
@@ -188,7 +188,7 @@ fn show(
             let unused = 64 - u32::from(field.count.clamp(1, 64));
             let own = |bytes| unsigned(bytes) >> field.first.min(63) << unused >> unused;
             let all = u64::MAX << unused >> unused;
-            if part.known.is_some_and(|known| own(known) != all) {
+            if partial.known.is_some_and(|known| own(known) != all) {
                 return f.write_str("<lost>");
             }
             let number = own(bytes);
@@ -204,8 +204,8 @@ fn show(
             };
             show_number(f, &number.to_le_bytes(), inner, memory)
         }
-        _ if !part.is_known() => f.write_str("<lost>"),
-        _ => show_number(f, bytes, shape, memory),
+        _ if !partial.is_known() => f.write_str("<lost>"),
+        _ => show_number(f, bytes, display_kind, memory),
     }
 }
 
@@ -218,16 +218,16 @@ fn is_short(number: f64) -> bool {
 fn show_number(
     f: &mut fmt::Formatter<'_>,
     bytes: &[u8],
-    shape: DisplayKind<'_>,
+    display_kind: DisplayKind<'_>,
     memory: Option<ByteAt<'_>>,
 ) -> fmt::Result {
     let number = unsigned(bytes);
-    match (shape, wide(bytes)) {
+    match (display_kind, wide(bytes)) {
         (DisplayKind::Signed, Some(wide)) => return write!(f, "{}", wide.cast_signed()),
         (DisplayKind::Unsigned, Some(wide)) => return write!(f, "{wide}"),
         _ => {}
     }
-    match shape {
+    match display_kind {
         DisplayKind::Signed if bytes.len() <= 8 => write!(f, "{}", signed(bytes)),
         DisplayKind::Unsigned if bytes.len() <= 8 => write!(f, "{number}"),
         DisplayKind::Bool => match number {
@@ -236,7 +236,7 @@ fn show_number(
             other => write!(f, "{other}"),
         },
         DisplayKind::Char | DisplayKind::UnsignedChar => {
-            match shape {
+            match display_kind {
                 DisplayKind::Char => write!(f, "{}", signed(bytes))?,
                 _ => write!(f, "{number}")?,
             }

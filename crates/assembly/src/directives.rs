@@ -35,7 +35,7 @@ impl RegisterSyntax {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DirectiveWriter {
     pub(crate) abi: Abi,
-    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi_info: &'static AbiInfo,
     pub(crate) syntax: RegisterSyntax,
 }
 
@@ -54,11 +54,11 @@ impl DirectiveWriter {
     pub(crate) fn directives_between(&self, from: &ProvenRules, to: &ProvenRules) -> Vec<String> {
         let mut directives = Vec::new();
         directives.extend(self.cfa(from.cfa, to.cfa));
-        let column = self.facts.return_address;
-        let (before, after) = (from.preserved(self.facts), to.preserved(self.facts));
+        let column = self.abi_info.return_address;
+        let (before, after) = (from.preserved(self.abi_info), to.preserved(self.abi_info));
         let before = before.chain([(column, from.return_address)]);
         let after = after.chain([(column, to.return_address)]);
-        let at_entry = ProvenRules::function_entry(self.facts);
+        let at_entry = ProvenRules::function_entry(self.abi_info);
         for ((register, before), (_, after)) in before.zip(after) {
             let initial = match register == column {
                 true => at_entry.return_address,

@@ -57,12 +57,12 @@ impl CalleeBehavior {
         image: &ElfCodeImage<'_>,
         analyzer: &mut Analyzer,
     ) -> HashMap<u64, CalleeBehavior> {
-        let facts = analyzer.abi_info();
+        let abi_info = analyzer.abi_info();
         let mut all = HashMap::new();
         let mut jumps: Vec<(u64, u64)> = Vec::new();
         for unit in 0..program.unit_count() {
             let analysis = analyzer.analyze(program, image, unit, &[], &NoAssumptions);
-            let returned = CalleeBehavior::of_unit(&analysis, facts);
+            let returned = CalleeBehavior::of_unit(&analysis, abi_info);
             let code = analysis.code();
             let targets = code.ids().filter_map(|id| match code.flow(id)? {
                 Flow::Jump(to) | Flow::Branch { to, .. } => Some(to),
@@ -94,18 +94,18 @@ impl CalleeBehavior {
     }
 
     /// The worst of a unit's returns.
-    fn of_unit(analysis: &Analysis<'_>, facts: &AbiInfo) -> CalleeBehavior {
+    fn of_unit(analysis: &Analysis<'_>, abi_info: &AbiInfo) -> CalleeBehavior {
         let mut worst = CalleeBehavior::Standard;
-        let entry_sp = AbstractValue::entry_value(facts.stack_pointer);
+        let entry_sp = AbstractValue::entry_value(abi_info.stack_pointer);
         analysis.visit(|id, state| {
             if !matches!(analysis.code().flow(id), Some(Flow::Return { .. })) {
                 return;
             }
-            let sp = state.get(facts.stack_pointer);
+            let sp = state.get(abi_info.stack_pointer);
             // A return elsewhere is a jump there.
-            let wanted = match facts.is_return(state) {
+            let wanted = match abi_info.is_return(state) {
                 true => entry_sp,
-                false => entry_sp.plus(-i64::from(facts.call_pushes)),
+                false => entry_sp.plus(-i64::from(abi_info.call_pushes)),
             };
             if !analysis.preserves(state) {
                 worst = worst.max(CalleeBehavior::LosesRegisters);
@@ -139,10 +139,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
         function: &FunctionExtent,
     ) -> Result<Vec<PlannedInsn>, AnnotateRefusal> {
         let code = analysis.code();
-        let refuse = |(id, why): (InsnId, RefusalReason)| AnnotateRefusal {
+        let refuse = |(id, reason): (InsnId, RefusalReason)| AnnotateRefusal {
             function: function.name.clone(),
             line: (self.line_of)(Vaddr(code.range(id).start)),
-            why,
+            reason,
         };
         let extent = function.extent;
         let is_own = |id: &InsnId| (extent.start..extent.end).contains(&code.range(*id).start);
@@ -245,7 +245,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
     /// A jump to another function needs a state as at entry.
     fn check_exits(&self, analysis: &Analysis<'_>, own: &[InsnId]) -> Result<(), InsnId> {
         let code = analysis.code();
-        let facts = self.writer.facts;
+        let abi_info = self.writer.abi_info;
         let mut found = Ok(());
         analysis.visit(|id, state| {
             let (Some(Flow::Jump(to)) | Some(Flow::Branch { to, .. })) = code.flow(id) else {
@@ -260,12 +260,12 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
             if !is_other || own.binary_search(&id).is_err() || found.is_err() {
                 return;
             }
-            let sp = state.get(facts.stack_pointer).fact();
+            let sp = state.get(abi_info.stack_pointer).fact();
             let is_as_entered =
-                matches!(sp, ValueFact::EntryValue(register, 0) if register.0 == facts.stack_pointer.into());
-            let rules = ProvenRules::from_state(state, facts);
+                matches!(sp, ValueFact::EntryValue(register, 0) if register.0 == abi_info.stack_pointer.into());
+            let rules = ProvenRules::from_state(state, abi_info);
             let is_same = rules
-                .is_ok_and(|rules| rules.return_address == ProvenRules::function_entry(facts).return_address);
+                .is_ok_and(|rules| rules.return_address == ProvenRules::function_entry(abi_info).return_address);
             if !(is_as_entered && is_same) {
                 found = Err(id);
             }

@@ -73,7 +73,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
             .entry(first.line, last.line, is_label, is_size);
         let (start, end) = entry.ok_or_else(|| self.conditional(first.line))?;
         let mut starts = vec![".cfi_startproc".to_owned()];
-        let at_entry = ProvenRules::function_entry(self.writer.facts);
+        let at_entry = ProvenRules::function_entry(self.writer.abi_info);
         starts.extend(self.writer.directives_between(&at_entry, &first.rules));
         let mut all = vec![DirectiveGroup::new(start, starts, first.rules)];
         let remembered = self.remember_ranges(insns, start..end);

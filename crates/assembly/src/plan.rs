@@ -61,7 +61,7 @@ impl DirectivePlan {
             plan.refusals.push(AnnotateRefusal {
                 function: file.path().display().to_string(),
                 line: None,
-                why: RefusalReason::Arch(file.abi().arch),
+                reason: RefusalReason::Arch(file.abi().arch),
             });
             return plan;
         };
@@ -77,7 +77,7 @@ impl DirectivePlan {
         );
         let writer = DirectiveWriter {
             abi: file.abi(),
-            facts: machine.abi_info(),
+            abi_info: machine.abi_info(),
             syntax,
         };
         let is_kept = |function: &FunctionExtent| {
@@ -118,10 +118,10 @@ impl DirectivePlan {
         for (function, insns) in planned {
             match work.directives(&function.name, &insns, &repeated) {
                 Ok(directives) => plan.add(&work, function, &insns, directives),
-                Err((line, why)) => plan.refusals.push(AnnotateRefusal {
+                Err((line, reason)) => plan.refusals.push(AnnotateRefusal {
                     function: function.name.clone(),
                     line: Some(line),
-                    why,
+                    reason,
                 }),
             }
         }
@@ -130,13 +130,13 @@ impl DirectivePlan {
 
     fn add<L: Fn(Vaddr) -> Option<u32>>(
         &mut self,
-        work: &FunctionPlanner<'_, L>,
+        planner: &FunctionPlanner<'_, L>,
         function: &FunctionExtent,
         insns: &[PlannedInsn],
         directives: PlacedDirectives,
     ) {
         let rows = insns.iter().filter_map(|insn| {
-            let (section, offset) = position_of(work.file, insn.range.start)?;
+            let (section, offset) = position_of(planner.file, insn.range.start)?;
             let place = InsnPosition {
                 section,
                 offset,
@@ -195,16 +195,16 @@ impl DirectivePlan {
         let Some(machine) = Lifter::new(after.abi()) else {
             return Ok(());
         };
-        let facts = machine.abi_info();
+        let abi_info = machine.abi_info();
         let mut wanted = Table::new(after.abi());
         for (place, rules) in self.functions.iter().flat_map(|function| &function.rows) {
             let refusal = || AnnotateRefusal {
                 function: place.function.clone(),
                 line: place.line,
-                why: RefusalReason::NotAsPlanned,
+                reason: RefusalReason::NotAsPlanned,
             };
             let address = address(after, &place.section, place.offset).ok_or_else(refusal)?;
-            let wanted_row = rules.intern(&mut wanted, facts).map_err(|_| refusal())?;
+            let wanted_row = rules.intern(&mut wanted, abi_info).map_err(|_| refusal())?;
             let wanted_row = wanted.row(wanted_row);
             let mut fdes = table.fdes().iter();
             let fde = fdes.find(|fde| (fde.start.0..fde.end.0).contains(&address));

@@ -65,12 +65,12 @@ pub enum RefusalReason {
 
 /// A function that gets no directives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{function}: {why}")]
+#[error("{function}: {reason}")]
 pub struct AnnotateRefusal {
     /// The function.
     pub function: String,
     /// The line in the file, counted from 1, if one is known.
     pub line: Option<u32>,
     /// The reason.
-    pub why: RefusalReason,
+    pub reason: RefusalReason,
 }

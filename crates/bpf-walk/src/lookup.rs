@@ -2,6 +2,7 @@
 
 use unspool_bpf::insn::{AluOp, Cond, Reg, Size};
 use unspool_bpf::{Assembler, Label, Subprog};
+use unspool_compiled_table::layout::{LONG_DISTANCE, LONG_GAP, LOOKUP_IN_TABLE};
 
 use crate::record::RecordField;
 use crate::search::{read, upper_bound};
@@ -13,11 +14,6 @@ use Size::{B, DW, H, W};
 
 /// The address of the table's record, in all look-ups.
 const RECORD: Reg = R6;
-
-/// The row number of a step without a row: `lookup_row` has to be asked.
-const ASK: i32 = 511;
-/// The byte that stands for a longer gap or distance.
-const ESCAPE: i32 = 255;
 
 /// Assembles `u64 lookup_row(record, pc)`: the row at an address of the module as linked.
 ///
@@ -48,6 +44,7 @@ pub fn lookup_row(asm: &mut Assembler<'_>) -> Subprog {
 pub fn lookup_call_site(asm: &mut Assembler<'_>) -> Subprog {
     asm.subprog("lookup_call_site", 2, |asm| {
         let ask = asm.new_label();
+        let lookup_in_table = i32::from(LOOKUP_IN_TABLE);
         asm.alu64(Sub, R2, 1);
         find_bucket(asm, RecordField::StepPageCount, R2, ask);
         // The limit includes every step of this granule of 8 bytes, with any row.
@@ -55,12 +52,12 @@ pub fn lookup_call_site(asm: &mut Assembler<'_>) -> Subprog {
         asm.alu64(And, R8, 1023);
         asm.alu64(Rsh, R8, 3);
         asm.alu64(Lsh, R8, 9);
-        asm.alu64(AluOp::Or, R8, ASK);
+        asm.alu64(AluOp::Or, R8, lookup_in_table);
         find_element(asm, RecordField::Steps, R8);
         asm.jmp(Eq, R9, 0, ask);
         read(asm, H, R0, R1, -2);
-        asm.alu64(And, R0, ASK);
-        asm.jmp(Eq, R0, ASK, ask);
+        asm.alu64(And, R0, lookup_in_table);
+        asm.jmp(Eq, R0, lookup_in_table, ask);
         asm.alu64(Add, R0, 1);
         asm.exit();
         asm.bind(ask);
@@ -147,7 +144,7 @@ fn find_piece(asm: &mut Assembler<'_>, hole: Label) {
     asm.alu64(Add, R1, R0);
     read(asm, B, R0, R1, 0); // the gap after the piece
     read(asm, W, R3, R1, 2);
-    asm.jmp(Ne, R0, ESCAPE, is_short);
+    asm.jmp(Ne, R0, i32::from(LONG_GAP), is_short);
     find_long_gap(asm, hole);
     asm.bind(is_short);
     asm.alu64(Sub, R4, R0);
@@ -212,7 +209,7 @@ fn find_row(asm: &mut Assembler<'_>) {
 fn read_distance(asm: &mut Assembler<'_>) {
     let (is_short, end) = (asm.new_label(), asm.new_label());
     read(asm, B, R0, R2, 0);
-    asm.jmp(Ne, R0, ESCAPE, is_short);
+    asm.jmp(Ne, R0, i32::from(LONG_DISTANCE), is_short);
     read(asm, H, R0, R2, 1);
     asm.alu64(Add, R2, 3);
     asm.ja(end);

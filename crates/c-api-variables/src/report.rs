@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use unspool_display_values::{
-    ArgTables, ArgText, DebugInfo, DebugInfoFiles, FrameValues, FunctionValues, KnownText,
-    ValueQuery, VariableText,
+    ArgTables, ArgText, DebugInfo, DebugInfoFiles, FrameValues, FunctionValues, ValueQuery,
+    ValueText, VariableText,
 };
 use unspool_dwarf_types::variables::VariableUnavailable;
 use unspool_elf::{DebugFiles, SearchRoots};
@@ -55,7 +55,7 @@ pub struct VariableReport<'t> {
     /// Its type.
     pub type_name: &'t str,
     /// Its current value, or why that is unknown.
-    pub current: Result<&'t KnownText, Cow<'t, str>>,
+    pub current: Result<&'t ValueText, Cow<'t, str>>,
     /// Its value when the function was called.
     pub entry: Option<&'t ArgText>,
 }
@@ -63,7 +63,7 @@ pub struct VariableReport<'t> {
 /// The receiver of a report.
 pub trait ReportCallbacks {
     /// Receives a variable; returns whether to continue.
-    fn variable(&mut self, told: &VariableReport<'_>) -> ControlFlow<()>;
+    fn variable(&mut self, report: &VariableReport<'_>) -> ControlFlow<()>;
 
     /// Receives a reason why less is known than possible.
     fn problem(&mut self, problem: &dyn Display);
@@ -89,7 +89,7 @@ const NOT_DESCRIBED: &str = "debugging information does not say where it is";
 /// Reports the variables of a frame of the calling thread, and of frames further out.
 pub fn report(
     frame: &StartFrame,
-    wanted: VariableQuery,
+    query: VariableQuery,
     listener: &mut dyn ReportCallbacks,
 ) -> ReportStatus {
     let process = match OwnProcess::new() {
@@ -105,7 +105,7 @@ pub fn report(
     };
     let store = Store::from_environment();
     let space = SnapshotUnwinder::new(&process, &process, &store);
-    let last = wanted.first.saturating_add(wanted.frames);
+    let last = query.first.saturating_add(query.frames);
     let cursor = Cursor::with_code(ABI, frame.code, frame.registers);
     let limit = last.saturating_add(MAX_CALLERS);
     let stack = space.walk_from(cursor, limit, WalkDetail::Registers);
@@ -126,14 +126,14 @@ pub fn report(
     }
     let asked = ValueQuery {
         snapshot: &process,
-        space: &space,
+        unwinder: &space,
         memory: process.memory(),
         tables: Some(&tables),
-        described: Some(&described),
+        debug_info: Some(&described),
         with_locals: true,
-        with_strings: wanted.with_strings,
+        with_strings: query.with_strings,
     };
-    let outcome = frames(&asked, &stack, wanted, listener);
+    let outcome = frames(&asked, &stack, query, listener);
     for problem in described.take_problems() {
         listener.problem(&problem);
     }
@@ -144,14 +144,14 @@ pub fn report(
 }
 
 fn frames(
-    asked: &ValueQuery<'_, '_>,
+    query: &ValueQuery<'_, '_>,
     stack: &CallStack,
-    wanted: VariableQuery,
+    variable_query: VariableQuery,
     listener: &mut dyn ReportCallbacks,
 ) -> ControlFlow<()> {
-    let end = wanted.first.saturating_add(wanted.frames);
-    let numbers = (wanted.first..end).zip(stack.frames.iter().skip(wanted.first));
-    for ((number, walked), values) in numbers.zip(asked.frames(stack, wanted.first..end)) {
+    let end = variable_query.first.saturating_add(variable_query.frames);
+    let numbers = (variable_query.first..end).zip(stack.frames.iter().skip(variable_query.first));
+    for ((number, walked), values) in numbers.zip(query.frames(stack, variable_query.first..end)) {
         let teller = FrameReporter {
             frame: number,
             address: walked.code.address().0,
@@ -202,12 +202,16 @@ impl FrameReporter<'_> {
             .try_for_each(|local| self.variable(local, function, 0, false))
     }
 
-    fn report_function(&mut self, level: &FunctionValues, inlined: usize) -> ControlFlow<()> {
-        for parameter in &level.parameters {
-            self.variable(parameter, &level.function, inlined, true)?;
+    fn report_function(
+        &mut self,
+        function_values: &FunctionValues,
+        inlined: usize,
+    ) -> ControlFlow<()> {
+        for parameter in &function_values.parameters {
+            self.variable(parameter, &function_values.function, inlined, true)?;
         }
-        for local in &level.locals {
-            self.variable(local, &level.function, inlined, false)?;
+        for local in &function_values.locals {
+            self.variable(local, &function_values.function, inlined, false)?;
         }
         ControlFlow::Continue(())
     }
@@ -219,7 +223,7 @@ impl FrameReporter<'_> {
         inlined: usize,
         is_parameter: bool,
     ) -> ControlFlow<()> {
-        let absent = |absent: &VariableUnavailable| Cow::from(absent.to_string());
+        let as_text = |reason: &VariableUnavailable| Cow::from(reason.to_string());
         self.listener.variable(&VariableReport {
             frame: self.frame,
             address: self.address,
@@ -229,7 +233,7 @@ impl FrameReporter<'_> {
             block: variable.block,
             name: &variable.name,
             type_name: &variable.type_name,
-            current: variable.current.as_ref().map_err(absent),
+            current: variable.current.as_ref().map_err(as_text),
             entry: None,
         })
     }

@@ -6,7 +6,7 @@
 use core::cell::Cell;
 
 use unspool_arg_table::{
-    ArgFrame, ArgStack, ArgTable, Certainty, TableParameter, UnprovenRules, argument,
+    ArgFrame, ArgStack, ArgTable, TableParameter, UnprovenRules, ValueCertainty, argument,
 };
 use unspool_rows::{CodeAddr, Memory, RuntimeAddr};
 use unspool_unwind::local::{self, OwnCursor};
@@ -97,34 +97,34 @@ impl<S: Modules, M: Memory> FrameCursor for ModuleCursor<'_, S, M> {
 struct Callers<C> {
     first: C,
     /// The unproven rules that led to the frame.
-    doubts: UnprovenRules,
+    unproven: UnprovenRules,
     /// The last frame used, its number, and the unproven rules that led to it.
     last: Cell<(usize, C, UnprovenRules)>,
 }
 
 impl<C: FrameCursor> Callers<C> {
-    fn new(first: C, doubts: UnprovenRules) -> Callers<C> {
+    fn new(first: C, unproven: UnprovenRules) -> Callers<C> {
         Callers {
             first,
-            doubts,
-            last: Cell::new((0, first, doubts)),
+            unproven,
+            last: Cell::new((0, first, unproven)),
         }
     }
 
     fn caller(&self, number: usize) -> Option<(C, UnprovenRules)> {
-        let (mut at, mut cursor, mut doubts) = self.last.get();
+        let (mut at, mut cursor, mut unproven) = self.last.get();
         if number < at {
-            (at, cursor, doubts) = (0, self.first, self.doubts);
+            (at, cursor, unproven) = (0, self.first, self.unproven);
         }
         while at < number {
-            doubts = doubts.union(unproven_rules_at(cursor.code()));
+            unproven = unproven.union(unproven_rules_at(cursor.code()));
             if !cursor.step() {
                 return None;
             }
             at += 1;
         }
-        self.last.set((at, cursor, doubts));
-        Some((cursor, doubts))
+        self.last.set((at, cursor, unproven));
+        Some((cursor, unproven))
     }
 }
 
@@ -148,7 +148,7 @@ impl<C: FrameCursor> ArgStack for Callers<C> {
 
     fn unproven_rules(&self, number: usize) -> UnprovenRules {
         self.caller(number)
-            .map_or(UnprovenRules::ALL, |(_, doubts)| doubts)
+            .map_or(UnprovenRules::ALL, |(_, unproven)| unproven)
     }
 
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {
@@ -190,21 +190,21 @@ pub struct ArgumentResult {
     /// The first eight bytes of its value.
     pub value: u64,
     /// The certainty of the value; `None` if it was not found.
-    pub certainty: Option<Certainty>,
+    pub certainty: Option<ValueCertainty>,
     /// The number of frames further out in which it was found.
     pub caller_depth: usize,
 }
 
 /// An argument of a frame's function, by its index; `None` if there are no more, or the function is
-/// unknown. `doubts` are the unproven rules that led to the frame.
+/// unknown. `unproven` are the rules that led to the frame.
 pub fn argument_at(
     cursor: &impl FrameCursor,
-    doubts: UnprovenRules,
+    unproven: UnprovenRules,
     index: usize,
 ) -> Option<ArgumentResult> {
     let function = frame(cursor.code())?.function()?;
     let parameter = function.parameters()?.nth(index)?;
-    Some(find(&Callers::new(*cursor, doubts), parameter))
+    Some(find(&Callers::new(*cursor, unproven), parameter))
 }
 
 fn find(stack: &dyn ArgStack, parameter: TableParameter<'static>) -> ArgumentResult {

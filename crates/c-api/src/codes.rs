@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use unspool_arg_table::{Certainty, DisplayKind};
+use unspool_arg_table::{DisplayKind, ValueCertainty};
 use unspool_unwind::{End, Evidence, NoRow};
 
 /// `unspool_evidence`: how a frame was found. The first frame of a walk is `GIVEN`.
@@ -76,18 +76,18 @@ fn text(texts: &[&'static CStr], number: c_int) -> &'static CStr {
 
 /// `UNSPOOL_ARGUMENT_LOST`, `UNSPOOL_ARGUMENT_LIKELY`, `UNSPOOL_ARGUMENT_EXACT`.
 #[must_use]
-pub fn certainty(certainty: Option<Certainty>) -> c_int {
+pub fn certainty(certainty: Option<ValueCertainty>) -> c_int {
     match certainty {
         None => 0,
-        Some(Certainty::Likely) => 1,
-        Some(Certainty::Exact) => 2,
+        Some(ValueCertainty::Likely) => 1,
+        Some(ValueCertainty::Exact) => 2,
     }
 }
 
 /// `UNSPOOL_KIND_SIGNED` and the others.
 #[must_use]
-pub fn shape(shape: DisplayKind<'_>) -> c_int {
-    match shape {
+pub fn display_kind_code(display_kind: DisplayKind<'_>) -> c_int {
+    match display_kind {
         DisplayKind::Signed => 0,
         DisplayKind::Unsigned | DisplayKind::UnsignedChar => 1,
         DisplayKind::Bool => 2,

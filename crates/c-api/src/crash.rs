@@ -8,7 +8,7 @@ use unspool_rows::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, Step};
 
-use unspool_arg_table::{Certainty, DisplayKind, EnumTextPart, UnprovenRules, enum_text};
+use unspool_arg_table::{DisplayKind, EnumTextPart, UnprovenRules, ValueCertainty, enum_text};
 
 use crate::arguments::{self, ArgumentResult, ModuleCursor};
 use crate::codes;
@@ -63,25 +63,25 @@ const REGISTERS: [(&[u8], usize); 17] = [
 ];
 
 /// Prints the whole report.
-pub fn report(fault: &CrashSignal, text: &mut TextBuffer<'_>) {
-    signals::describe(fault, text);
-    registers(fault, text);
+pub fn report(signal: &CrashSignal, text: &mut TextBuffer<'_>) {
+    signals::describe(signal, text);
+    registers(signal, text);
     let mut seen = ReportModules::new();
-    stack(fault, &mut seen, text);
+    stack(signal, &mut seen, text);
     text.put(b"modules\n");
     seen.print(text);
     text.put(b"unspool: end of the report\n");
     text.flush();
 }
 
-fn registers(fault: &CrashSignal, text: &mut TextBuffer<'_>) {
+fn registers(signal: &CrashSignal, text: &mut TextBuffer<'_>) {
     text.put(b"registers\n");
     for row in REGISTERS.chunks(4) {
         for (name, number) in row {
             text.put(b"  ");
             text.put(name);
             text.put(b" ");
-            text.address(fault.registers.get(*number).copied().unwrap_or(0));
+            text.address(signal.registers.get(*number).copied().unwrap_or(0));
         }
         text.put(b"\n");
     }
@@ -102,10 +102,10 @@ const MAX_INNER_FRAMES: usize = 96;
 /// and up to the outermost.
 const MAX_OUTER_FRAMES: usize = 32;
 
-fn stack(fault: &CrashSignal, seen: &mut ReportModules, text: &mut TextBuffer<'_>) {
+fn stack(signal: &CrashSignal, modules: &mut ReportModules, text: &mut TextBuffer<'_>) {
     text.put(b"stack\n");
     let mut registers = Registers::new();
-    for (number, value) in (0..).zip(fault.registers) {
+    for (number, value) in (0..).zip(signal.registers) {
         registers.set(Register(number), value);
     }
     let Some(mut cursor) = Cursor::new(ABI, registers) else {
@@ -114,7 +114,7 @@ fn stack(fault: &CrashSignal, seen: &mut ReportModules, text: &mut TextBuffer<'_
     let memory = OwnMemory::without_stack();
     let mut evidence = None;
     let mut guesses = 0;
-    let mut doubts = UnprovenRules::NONE;
+    let mut unproven = UnprovenRules::NONE;
     let mut last = [None; MAX_OUTER_FRAMES];
     let mut count = 0;
     let end = loop {
@@ -124,15 +124,15 @@ fn stack(fault: &CrashSignal, seen: &mut ReportModules, text: &mut TextBuffer<'_
             evidence,
         };
         if count < MAX_INNER_FRAMES {
-            print(count, shown, &memory, seen, text);
-            print_arguments(cursor, doubts, &memory, text);
+            print(count, shown, &memory, modules, text);
+            print_arguments(cursor, unproven, &memory, text);
         } else if let Some(slot) = last.get_mut(count % MAX_OUTER_FRAMES) {
             *slot = Some((count, shown));
         }
         count += 1;
         let here = cursor.code();
-        doubts =
-            doubts.union(catch_fault(|| arguments::unproven_rules_at(here)).unwrap_or_default());
+        unproven =
+            unproven.union(catch_fault(|| arguments::unproven_rules_at(here)).unwrap_or_default());
         match step(&mut cursor, &memory) {
             Some(Step::Caller(found)) => {
                 evidence = Some(found.evidence);
@@ -151,7 +151,7 @@ fn stack(fault: &CrashSignal, seen: &mut ReportModules, text: &mut TextBuffer<'_
     for (number, shown) in
         (0..MAX_OUTER_FRAMES).filter_map(|at| *last.get((count + at) % MAX_OUTER_FRAMES)?)
     {
-        print(number, shown, &memory, seen, text);
+        print(number, shown, &memory, modules, text);
     }
     print_end(end, guesses, text);
 }
@@ -198,25 +198,25 @@ impl Modules for ReadableModules {
 
 fn print(
     number: usize,
-    shown: ReportFrame,
+    report_frame: ReportFrame,
     memory: &OwnMemory,
-    seen: &mut ReportModules,
+    modules: &mut ReportModules,
     text: &mut TextBuffer<'_>,
 ) {
     text.padded(number as u64, 5);
     text.put(b"  ");
-    text.address(shown.address.0);
+    text.address(report_frame.address.0);
     text.put(b"  ");
     let described = || {
         Some(NamedModule::new(
-            local::modules().loaded(shown.within)?,
+            local::modules().loaded(report_frame.within)?,
             memory,
         ))
     };
     match catch_fault(described) {
         None => {
             text.put(b"??  [");
-            if let Some(mapped) = maps::mapping_at(shown.within) {
+            if let Some(mapped) = maps::mapping_at(report_frame.within) {
                 text.quote(mapped.path.last_part());
                 text.put(b", ");
             }
@@ -224,11 +224,11 @@ fn print(
         }
         Some(None) => text.put(b"??"),
         Some(Some(module)) => {
-            seen.add(&module);
-            print_place(shown, &module, memory, text);
+            modules.add(&module);
+            print_place(report_frame, &module, memory, text);
         }
     }
-    if let Some(evidence) = shown.evidence.filter(|evidence| evidence.is_guess()) {
+    if let Some(evidence) = report_frame.evidence.filter(|evidence| evidence.is_guess()) {
         text.put(b"  (");
         text.put(codes::evidence_text(codes::evidence(Some(evidence))).to_bytes());
         text.put(b")");
@@ -240,7 +240,7 @@ fn print(
 /// Prints the arguments of a function, if its module has an argument table.
 fn print_arguments(
     cursor: Cursor,
-    doubts: UnprovenRules,
+    unproven: UnprovenRules,
     memory: &OwnMemory,
     text: &mut TextBuffer<'_>,
 ) {
@@ -251,7 +251,7 @@ fn print_arguments(
         memory,
     };
     for index in 0.. {
-        let Some(Some(found)) = catch_fault(|| arguments::argument_at(&walking, doubts, index))
+        let Some(Some(found)) = catch_fault(|| arguments::argument_at(&walking, unproven, index))
         else {
             break;
         };
@@ -270,7 +270,7 @@ fn print_arguments(
             Some(certainty) => {
                 text.put(b" = ");
                 print_value(&found, text);
-                if certainty == Certainty::Likely {
+                if certainty == ValueCertainty::Likely {
                     text.put(b"  (likely)");
                 }
             }
@@ -281,14 +281,14 @@ fn print_arguments(
 }
 
 /// Prints a value; for one of more than eight bytes the first eight.
-fn print_value(found: &ArgumentResult, text: &mut TextBuffer<'_>) {
-    let (bytes, value) = (found.parameter.bytes, found.value);
+fn print_value(result: &ArgumentResult, text: &mut TextBuffer<'_>) {
+    let (bytes, value) = (result.parameter.bytes, result.value);
     let unused = 64 - bytes.clamp(1, 8) * 8;
     let signed = value.cast_signed() << unused >> unused;
-    match found.parameter.shape {
+    match result.parameter.display_kind {
         DisplayKind::Enum(constants) => {
-            let mut put = |word: EnumTextPart<'_>| {
-                match word {
+            let mut put = |part: EnumTextPart<'_>| {
+                match part {
                     EnumTextPart::Name(name) => text.quote(name.as_bytes()),
                     EnumTextPart::Separator(between) => text.put(between.as_bytes()),
                     EnumTextPart::Number(number) => text.signed(number),
@@ -310,23 +310,23 @@ fn print_value(found: &ArgumentResult, text: &mut TextBuffer<'_>) {
 
 /// Prints the function, and the address in the module's file.
 fn print_place(
-    shown: ReportFrame,
+    report_frame: ReportFrame,
     module: &NamedModule<'_>,
     memory: &OwnMemory,
     text: &mut TextBuffer<'_>,
 ) {
-    match catch_fault(|| symbols::find(module, shown.within, memory)).flatten() {
+    match catch_fault(|| symbols::find(module, report_frame.within, memory)).flatten() {
         None => text.put(b"??"),
         Some(symbol) => {
             text.quote(symbol.name.bytes());
             text.put(b"+");
-            text.hex(shown.address.0.wrapping_sub(symbol.start.0));
+            text.hex(report_frame.address.0.wrapping_sub(symbol.start.0));
         }
     }
     text.put(b"  [");
     text.quote(module.name());
     text.put(b"+");
-    text.hex(module.loaded.bias.to_vaddr(shown.address).0);
+    text.hex(module.loaded.bias.to_vaddr(report_frame.address).0);
     text.put(b"]");
 }
 

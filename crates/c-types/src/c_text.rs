@@ -52,17 +52,17 @@ fn declare(
     graph: &Graph<'_>,
     mut id: TypeId,
     mut text: String,
-    limits: &mut DeclarationBudget,
+    budget: &mut DeclarationBudget,
 ) -> String {
     let mut qualifiers: Vec<&str> = Vec::new();
     // Pointers bind less tightly than arrays and parameters.
     let mut is_pointer = false;
     for _ in 0..MAX_DECLARATORS {
         let is_short = text.len() <= MAX_DECLARATION_BYTES;
-        let Some(steps) = limits.steps.checked_sub(1).filter(|_| is_short) else {
+        let Some(steps) = budget.steps.checked_sub(1).filter(|_| is_short) else {
             break;
         };
-        limits.steps = steps;
+        budget.steps = steps;
         let Some(ty) = graph.get(id) else {
             return join_specifiers(&qualifiers, "void /* not represented */", &text);
         };
@@ -99,7 +99,7 @@ fn declare(
                 let mut list: Vec<String> = Vec::new();
                 let mut left = MAX_DECLARATION_BYTES.saturating_sub(text.len());
                 for parameter in parameters {
-                    let one = parameter_of(graph, parameter, limits);
+                    let one = parameter_of(graph, parameter, budget);
                     left = left.saturating_sub(one.len() + 2);
                     if left == 0 {
                         list.push(TOO_LONG.to_owned());
@@ -132,14 +132,14 @@ fn declare(
 fn parameter_of(
     graph: &Graph<'_>,
     parameter: &Parameter<'_>,
-    limits: &mut DeclarationBudget,
+    budget: &mut DeclarationBudget,
 ) -> String {
-    let Some(depth) = limits.depth.checked_sub(1) else {
+    let Some(depth) = budget.depth.checked_sub(1) else {
         return TOO_LONG.to_owned();
     };
-    limits.depth = depth;
-    let declaration = declare(graph, parameter.ty, parameter.name.to_string(), limits);
-    limits.depth += 1;
+    budget.depth = depth;
+    let declaration = declare(graph, parameter.ty, parameter.name.to_string(), budget);
+    budget.depth += 1;
     declaration
 }
 

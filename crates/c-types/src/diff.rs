@@ -23,7 +23,7 @@ pub enum Compatibility {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceChange {
     /// The effect.
-    pub effect: Compatibility,
+    pub compatibility: Compatibility,
     /// The changed function, data or type.
     pub subject: String,
     /// The difference.
@@ -85,7 +85,7 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<InterfaceChan
         comparison.pair(one, two, step);
     }
     let mut changes = comparison.changes;
-    changes.sort_by_key(|change| std::cmp::Reverse(change.effect));
+    changes.sort_by_key(|change| std::cmp::Reverse(change.compatibility));
     changes
 }
 
@@ -159,15 +159,15 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         let added = new
             .difference(old)
             .map(|name| (name, Compatibility::Compatible, "is new"));
-        let told = gone
+        let changes = gone
             .chain(added)
             .map(|(name, effect, said)| InterfaceChange {
-                effect,
+                compatibility: effect,
                 subject: format!("{what} {name}"),
                 message: said.to_owned(),
                 path: String::new(),
             });
-        self.changes.extend(told);
+        self.changes.extend(changes);
     }
 
     /// Reports data that is thread-local in one version only: code accesses it in another way.
@@ -180,7 +180,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 _ => continue,
             };
             self.changes.push(InterfaceChange {
-                effect: Compatibility::Breaking,
+                compatibility: Compatibility::Breaking,
                 subject: format!("data {name}"),
                 message: what.to_owned(),
                 path: String::new(),
@@ -208,13 +208,13 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
 
     fn report(
         &mut self,
-        effect: Compatibility,
+        compatibility: Compatibility,
         subject: impl Into<String>,
         what: String,
         step: usize,
     ) {
         self.changes.push(InterfaceChange {
-            effect,
+            compatibility,
             subject: subject.into(),
             message: what,
             path: self.path(step),

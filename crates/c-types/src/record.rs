@@ -295,14 +295,14 @@ impl<'d> Records<'d> {
 }
 
 /// Kind, root flag, count, and size or type, from the fixed part of a record.
-fn info(layout: RecordEncoding, bytes: &[u8]) -> (u8, bool, u32, u32) {
+fn info(encoding: RecordEncoding, bytes: &[u8]) -> (u8, bool, u32, u32) {
     let low = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
-    if layout.is_narrow {
-        let half = |at| layout.endian.u16(bytes, at).map_or(0, u32::from);
+    if encoding.is_narrow {
+        let half = |at| encoding.endian.u16(bytes, at).map_or(0, u32::from);
         let info = half(4);
         return (low(info >> 11), info & 0x400 != 0, info & 0x3ff, half(6));
     }
-    let word = |at| layout.endian.u32(bytes, at).unwrap_or(0);
+    let word = |at| encoding.endian.u32(bytes, at).unwrap_or(0);
     let info = word(4);
     (
         low(info >> 26),

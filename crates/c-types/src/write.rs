@@ -84,10 +84,10 @@ const FAST_LEVEL: i32 = 7;
 impl CtfWriter<'_> {
     /// Writes a linker's result: a dictionary, or an archive if there are children.
     #[must_use]
-    pub fn write(&self, linked: &LinkOutput<'_>) -> Vec<u8> {
+    pub fn write(&self, output: &LinkOutput<'_>) -> Vec<u8> {
         let external = ElfNames::new(self);
-        let children = linked.children.iter().map(|(name, child)| (&**name, child));
-        let graphs = iter::once((SHARED, &*linked.shared)).chain(children);
+        let children = output.children.iter().map(|(name, child)| (&**name, child));
+        let graphs = iter::once((SHARED, &*output.shared)).chain(children);
         let write = |(name, graph)| (name, self.one(graph, &external));
         let mut dicts = parallel::map(graphs.collect(), self.threads, write);
         match dicts.pop() {
@@ -106,8 +106,8 @@ impl CtfWriter<'_> {
         self.one(graph, &ElfNames::new(self))
     }
 
-    fn one(&self, graph: &Graph<'_>, external: &ElfNames<'_>) -> Vec<u8> {
-        DictWriter::new(self, graph, external).bytes()
+    fn one(&self, graph: &Graph<'_>, elf_names: &ElfNames<'_>) -> Vec<u8> {
+        DictWriter::new(self, graph, elf_names).bytes()
     }
 }
 
@@ -122,7 +122,7 @@ struct SymbolTypes<'g> {
 struct DictWriter<'w, 'a> {
     writer: &'w CtfWriter<'w>,
     graph: Cow<'w, Graph<'a>>,
-    external: &'w ElfNames<'w>,
+    elf_names: &'w ElfNames<'w>,
     strings: CtfStrings,
 }
 
@@ -130,12 +130,12 @@ impl<'w, 'a> DictWriter<'w, 'a> {
     fn new(
         writer: &'w CtfWriter<'w>,
         graph: &'w Graph<'a>,
-        external: &'w ElfNames<'w>,
+        elf_names: &'w ElfNames<'w>,
     ) -> DictWriter<'w, 'a> {
         DictWriter {
             writer,
             graph: with_slices(graph),
-            external,
+            elf_names,
             strings: CtfStrings::default(),
         }
     }
@@ -158,7 +158,7 @@ impl<'w, 'a> DictWriter<'w, 'a> {
         names.extend(variables.iter().map(|symbol| &*symbol.name));
         let label = self.writer.label;
         names.extend([parent, unit, label]);
-        names.retain(|name| !self.external.strings.contains_key(name.as_bytes()));
+        names.retain(|name| !self.elf_names.strings.contains_key(name.as_bytes()));
         self.strings = CtfStrings::new(names);
 
         let mut body = Vec::new();
@@ -230,7 +230,7 @@ impl<'w, 'a> DictWriter<'w, 'a> {
         sorted.sort_by(|one, other| one.name.cmp(&other.name));
         for symbol in sorted {
             let places = self
-                .external
+                .elf_names
                 .symbol_indexes
                 .get(kind)
                 .and_then(|all| all.get(&symbol.name));
@@ -267,7 +267,7 @@ impl<'w, 'a> DictWriter<'w, 'a> {
     }
 
     fn name(&self, name: &str) -> u32 {
-        let external = self.external.strings.get(name.as_bytes());
+        let external = self.elf_names.strings.get(name.as_bytes());
         external.map_or_else(|| self.strings.offset(name), |offset| *offset)
     }
 

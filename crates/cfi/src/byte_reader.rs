@@ -123,8 +123,8 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`].
-    pub fn word(&mut self, word: AddressSize) -> Result<u64, CfiError> {
-        self.unsigned(word.bytes())
+    pub fn read_word(&mut self, address_size: AddressSize) -> Result<u64, CfiError> {
+        self.unsigned(address_size.bytes())
     }
 
     /// Takes an unsigned LEB128 number.

@@ -172,7 +172,7 @@ pub struct Cie<'a> {
     /// The personality routine (`P`).
     pub personality: Option<Pointer>,
     /// The size of an address.
-    pub word: AddressSize,
+    pub address_size: AddressSize,
     /// Its FDEs begin with augmentation data (`z`).
     pub has_augmentation_data: bool,
     /// The first letter behind `z` that is unknown and skipped.
@@ -209,14 +209,14 @@ impl<'a> Cie<'a> {
         if !matches!(version, 1 | 3 | 4) {
             return Err(CfiError::Version(version));
         }
-        let augmentation = body.string(MAX_AUGMENTATION)?;
-        let mut word = section.abi.arch.spec().word;
+        let augmentation = body.string(MAX_AUGMENTATION_BYTES)?;
+        let mut address_size = section.abi.arch.spec().address_size;
         if augmentation == b"eh" {
-            body.word(word)?; // gcc 2.x: a pointer to exception tables, long unused
+            body.read_word(address_size)?; // gcc 2.x: a pointer to exception tables, long unused
         }
         let mut segment_size = 0;
         if version == 4 {
-            word = match body.u8()? {
+            address_size = match body.u8()? {
                 4 => AddressSize::W32,
                 8 => AddressSize::W64,
                 size => return Err(CfiError::AddressSize(size)),
@@ -238,7 +238,7 @@ impl<'a> Cie<'a> {
             address_encoding: PointerEncoding::ABSOLUTE,
             lsda_encoding: PointerEncoding(OMITTED),
             personality: None,
-            word,
+            address_size,
             has_augmentation_data: false,
             unknown_letter: None,
             segment_size,
@@ -268,7 +268,7 @@ impl<'a> Cie<'a> {
         let mut data = body.split(length)?;
         let bases = PointerBases {
             section,
-            word: self.word,
+            address_size: self.address_size,
             function: None,
         };
         for letter in letters {
@@ -298,7 +298,7 @@ impl<'a> Cie<'a> {
 
 /// The maximum length of an augmentation string, in bytes. Look-ups of single entries read the
 /// CIE's header for each FDE: without a bound that is not linear in the section.
-pub const MAX_AUGMENTATION: usize = 32;
+pub const MAX_AUGMENTATION_BYTES: usize = 32;
 
 const OMITTED: u8 = 0xff;
 
@@ -334,14 +334,14 @@ impl<'a> ParsedFde<'a> {
         body.take(u64::from(cie.segment_size))?;
         let mut bases = PointerBases {
             section,
-            word: cie.word,
+            address_size: cie.address_size,
             function: None,
         };
         let start = bases.address(&mut body, cie.address_encoding)?;
         let length = bases.length(&mut body, cie.address_encoding)?;
         // A range may end where the address space ends; it may not continue at address 0.
         let end = match start.0.checked_add(length) {
-            Some(end) if end.saturating_sub(1) <= cie.word.mask() => Vaddr(end),
+            Some(end) if end.saturating_sub(1) <= cie.address_size.mask() => Vaddr(end),
             _ => return Err(CfiError::Range { start, length }),
         };
         bases.function = Some(start);

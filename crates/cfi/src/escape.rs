@@ -42,7 +42,7 @@ pub fn decode<'b>(
     abi: Abi,
     mut see: impl FnMut(Instruction<'b>),
 ) -> Result<(), CfiError> {
-    let word = abi.arch.spec().word;
+    let address_size = abi.arch.spec().address_size;
     let section = CfiSection {
         kind: SectionKind::EhFrame,
         data: bytes,
@@ -56,14 +56,14 @@ pub fn decode<'b>(
         version: 1,
         augmentation: &[],
         code_alignment: 1,
-        data_alignment: -i64::from(word.bytes()),
+        data_alignment: -i64::from(address_size.bytes()),
         return_address: abi.arch.spec().return_address,
         signal_frame: false,
         b_key: false,
         address_encoding: PointerEncoding::ABSOLUTE,
         lsda_encoding: PointerEncoding::ABSOLUTE,
         personality: None,
-        word,
+        address_size,
         has_augmentation_data: false,
         unknown_letter: None,
         segment_size: 0,
@@ -166,7 +166,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn bytes_are_told_from_formulas() {
+    fn bytes_and_formulas_are_distinguished() {
         let all = [
             (
                 ".cfi_escape 0x0f, 0x05,0x77, 8, 6, 0x23, 0x08 # cfa",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_byte_is_pointed_at() {
+    fn errors_point_at_invalid_bytes() {
         for (text, at) in [
             ("0x0f, 256", 6),
             (".cfi_escape 1, 0xabc", 15),

@@ -23,7 +23,7 @@ pub const MAX_CHANGES: usize = 96;
 pub const MAX_EXPRESSION_BYTES: usize = 1024;
 
 /// The maximum distance of a row from its entry's start, in bytes: the limit of a table.
-pub(crate) const MAX_DISTANCE: u64 = u32::MAX as u64;
+pub(crate) const MAX_DISTANCE_BYTES: u64 = u32::MAX as u64;
 
 /// A row that holds over a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -439,7 +439,7 @@ impl<'a> FdeRows<'_, '_, 'a> {
             };
             self.is_movable &= to < self.end;
             if to > self.at {
-                if to < self.end && to.0 - self.start.0 > MAX_DISTANCE {
+                if to < self.end && to.0 - self.start.0 > MAX_DISTANCE_BYTES {
                     let start = self.start;
                     return Err(CfiError::Distant { start, to });
                 }

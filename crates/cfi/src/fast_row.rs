@@ -11,7 +11,7 @@ use unspool_rows::{CfaRule, Expression, Register, RegisterRule, Vaddr, leb128};
 use crate::CfiSection;
 use crate::byte_reader::number;
 use crate::entry::{Cie, ParsedFde};
-use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_EXPRESSION_BYTES};
+use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE_BYTES, MAX_EXPRESSION_BYTES};
 
 /// The rules of the CFA, of the return address, and of two more registers at an address. It is not
 /// a row of a signal frame, and its return address is not signed.
@@ -123,7 +123,7 @@ impl<'a> FastRowReader<'_, 'a> {
                 }
             };
             at = Vaddr(at.0.checked_add(delta.checked_mul(self.cie.code_alignment)?)?);
-            if at.0 - start.0 > MAX_DISTANCE {
+            if at.0 - start.0 > MAX_DISTANCE_BYTES {
                 return None;
             }
             if at > pc {

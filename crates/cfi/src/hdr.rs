@@ -49,10 +49,10 @@ impl<'a> Hdr<'a> {
             data_base: Some(address),
             abi,
         };
-        let word = abi.arch.spec().word;
+        let address_size = abi.arch.spec().address_size;
         let bases = PointerBases {
             section: &section,
-            word,
+            address_size,
             function: None,
         };
         let mut cursor = ByteReader::new(data, 0, data.len() as u64, abi.endian);
@@ -78,7 +78,7 @@ impl<'a> Hdr<'a> {
         let count = bases.length(&mut cursor, count_encoding)?;
         hdr.table_offset = cursor.offset();
         // Entries of variable size cannot be searched.
-        if let Some(size) = encoding.size(word) {
+        if let Some(size) = encoding.size(address_size) {
             hdr.entry_size = size * 2;
             let room = (cursor.end() - cursor.offset()) / u64::from(hdr.entry_size);
             hdr.count = count.min(room);
@@ -96,10 +96,10 @@ impl<'a> Hdr<'a> {
         let end = self.table_offset + self.count * size;
         let offset = index.saturating_mul(size).saturating_add(self.table_offset);
         let mut cursor = ByteReader::new(self.section.data, offset, end, self.section.abi.endian);
-        let word = self.section.abi.arch.spec().word;
+        let address_size = self.section.abi.arch.spec().address_size;
         let bases = PointerBases {
             section: &self.section,
-            word,
+            address_size,
             function: None,
         };
         Ok(HdrEntry {
@@ -143,7 +143,7 @@ impl<'a> Hdr<'a> {
     fn usual_start(&self, index: u64) -> Option<Vaddr> {
         let abi = self.section.abi;
         if self.encoding != PointerEncoding::DATAREL_SDATA4
-            || abi.arch.spec().word != AddressSize::W64
+            || abi.arch.spec().address_size != AddressSize::W64
         {
             return None;
         }

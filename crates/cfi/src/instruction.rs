@@ -69,7 +69,7 @@ pub enum Instruction<'a> {
 pub struct Instructions<'s, 'a> {
     section: &'s CfiSection<'a>,
     cie: &'s Cie<'a>,
-    cursor: ByteReader<'a>,
+    reader: ByteReader<'a>,
 }
 
 impl<'s, 'a> Instructions<'s, 'a> {
@@ -77,29 +77,29 @@ impl<'s, 'a> Instructions<'s, 'a> {
     #[must_use]
     pub fn new(section: &'s CfiSection<'a>, cie: &'s Cie<'a>, offset: u64, len: usize) -> Self {
         let end = offset.saturating_add(len as u64);
-        let cursor = ByteReader::new(section.data, offset, end, section.abi.endian);
+        let reader = ByteReader::new(section.data, offset, end, section.abi.endian);
         Instructions {
             section,
             cie,
-            cursor,
+            reader,
         }
     }
 
     /// The offset of the next instruction in the section.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        self.cursor.offset()
+        self.reader.offset()
     }
 
     /// The frequent instructions, inlined into the caller.
     #[inline(always)]
     fn decode(&mut self, offset: u64) -> Result<Instruction<'a>, CfiError> {
-        let opcode = self.cursor.u8()?;
+        let opcode = self.reader.u8()?;
         let low = opcode & 0x3f;
         match opcode >> 6 {
             1 => self.advance(u64::from(low), offset),
             2 => {
-                let factored = self.cursor.uleb()?;
+                let factored = self.reader.uleb()?;
                 let register = Register(u16::from(low));
                 Ok(Instruction::Offset(
                     register,
@@ -115,7 +115,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
     /// The instructions with two high bits of zero.
     fn decode_extended(&mut self, opcode: u8, offset: u64) -> Result<Instruction<'a>, CfiError> {
         let is_aarch64 = self.section.abi.arch == Arch::Aarch64;
-        let cursor = &mut self.cursor;
+        let cursor = &mut self.reader;
         Ok(match opcode {
             0x00 => Instruction::Nop,
             0x01 => return self.set_loc(),
@@ -157,24 +157,24 @@ impl<'s, 'a> Instructions<'s, 'a> {
     ) -> Result<Instruction<'a>, CfiError> {
         Ok(match opcode {
             0x05 => {
-                let factored = self.cursor.uleb()?;
+                let factored = self.reader.uleb()?;
                 Instruction::Offset(register, self.scale_unsigned(factored, offset)?)
             }
             0x06 => Instruction::Restore(register),
             0x07 => Instruction::Undefined(register),
             0x08 => Instruction::SameValue(register),
-            0x09 => Instruction::Register(register, self.cursor.register()?),
+            0x09 => Instruction::Register(register, self.reader.register()?),
             0x10 => Instruction::Expression(register, self.expression()?),
             0x11 => Instruction::Offset(register, self.scaled(offset)?),
             0x14 => {
-                let factored = self.cursor.uleb()?;
+                let factored = self.reader.uleb()?;
                 Instruction::ValOffset(register, self.scale_unsigned(factored, offset)?)
             }
             0x15 => Instruction::ValOffset(register, self.scaled(offset)?),
             0x16 => Instruction::ValExpression(register, self.expression()?),
             // 0x2f, DW_CFA_GNU_negative_offset_extended: gcc before DW_CFA_offset_extended_sf
             _ => {
-                let factored = self.cursor.uleb()?;
+                let factored = self.reader.uleb()?;
                 let scaled = self.scale_unsigned(factored, offset)?;
                 Instruction::Offset(
                     register,
@@ -187,19 +187,19 @@ impl<'s, 'a> Instructions<'s, 'a> {
     fn set_loc(&mut self) -> Result<Instruction<'a>, CfiError> {
         let bases = PointerBases {
             section: self.section,
-            word: self.cie.word,
+            address_size: self.cie.address_size,
             function: None,
         };
-        self.cursor.take(u64::from(self.cie.segment_size))?;
+        self.reader.take(u64::from(self.cie.segment_size))?;
         bases
-            .address(&mut self.cursor, self.cie.address_encoding)
+            .address(&mut self.reader, self.cie.address_encoding)
             .map(Instruction::SetLoc)
     }
 
     fn set_ra_state(&mut self, offset: u64) -> Result<Instruction<'a>, CfiError> {
-        let state = self.cursor.uleb()?;
+        let state = self.reader.uleb()?;
         let state = RaState::from_number(state).ok_or(CfiError::RaState { state, offset })?;
-        let factored = self.cursor.sleb()?;
+        let factored = self.reader.sleb()?;
         let scaled = i64::try_from(self.cie.code_alignment)
             .ok()
             .and_then(|factor| factored.checked_mul(factor));
@@ -212,7 +212,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
     }
 
     fn fixed_advance(&mut self, size: u8, offset: u64) -> Result<Instruction<'a>, CfiError> {
-        let delta = self.cursor.unsigned(size)?;
+        let delta = self.reader.unsigned(size)?;
         self.advance(delta, offset)
     }
 
@@ -231,19 +231,19 @@ impl<'s, 'a> Instructions<'s, 'a> {
     }
 
     fn scaled(&mut self, offset: u64) -> Result<i64, CfiError> {
-        let factored = self.cursor.sleb()?;
+        let factored = self.reader.sleb()?;
         factored
             .checked_mul(self.cie.data_alignment)
             .ok_or(CfiError::Scale { offset })
     }
 
     fn unscaled(&mut self, offset: u64) -> Result<i64, CfiError> {
-        i64::try_from(self.cursor.uleb()?).map_err(|_| CfiError::Scale { offset })
+        i64::try_from(self.reader.uleb()?).map_err(|_| CfiError::Scale { offset })
     }
 
     fn expression(&mut self) -> Result<Expression<'a>, CfiError> {
-        let len = self.cursor.uleb()?;
-        self.cursor.take(len).map(Expression)
+        let len = self.reader.uleb()?;
+        self.reader.take(len).map(Expression)
     }
 }
 
@@ -252,13 +252,13 @@ impl<'a> Iterator for Instructions<'_, 'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.cursor.is_empty() {
+        if self.reader.is_empty() {
             return None;
         }
-        let offset = self.cursor.offset();
+        let offset = self.reader.offset();
         let decoded = self.decode(offset);
         if decoded.is_err() {
-            self.cursor.clear();
+            self.reader.clear();
         }
         Some(decoded.map(|instruction| (offset, instruction)))
     }

@@ -32,7 +32,7 @@ pub enum HdrTrust {
 /// The maximum number of bad entries covering one address that a scan of the whole section skips:
 /// the section is read again for each. The result is then an error, though the bulk reader may have
 /// another entry.
-pub const MAX_BAD: usize = 16;
+pub const MAX_BAD_ENTRIES: usize = 16;
 
 /// Among two entries that cover an address the greater counts: the one with the greater start, and
 /// among equals the first.
@@ -101,11 +101,11 @@ impl<'a> Lookup<'a> {
     ///
     /// With a complete search table, the time is logarithmic in the number of entries plus the
     /// length of one entry. Otherwise it is linear in the section. Only the entry that counts is
-    /// evaluated. If that is bad the next one counts, up to [`MAX_BAD`] times.
+    /// evaluated. If that is bad the next one counts, up to [`MAX_BAD_ENTRIES`] times.
     ///
     /// # Errors
     ///
-    /// The entry that covers `pc` is bad, or [`MAX_BAD`] of them are.
+    /// The entry that covers `pc` is bad, or [`MAX_BAD_ENTRIES`] of them are.
     #[inline(never)]
     pub fn row(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<RowInfo>, CfiError> {
         // A constant is copied as a whole, and not built from parts that also use the stack. This
@@ -240,7 +240,7 @@ impl<'a> Lookup<'a> {
     ) -> Result<Option<RowInfo>, CfiError> {
         let mut before = None;
         let mut bad = Ok(None);
-        for _ in 0..MAX_BAD {
+        for _ in 0..MAX_BAD_ENTRIES {
             let Some((cie, fde)) = self.last_before(before, pc) else {
                 // The bulk reader drops bad entries: an address that only they cover is a hole.
                 return Ok(None);

@@ -45,9 +45,9 @@ impl PointerEncoding {
 
     /// The size in bytes, if it is fixed.
     #[must_use]
-    pub fn size(self, word: AddressSize) -> Option<u8> {
+    pub fn size(self, address_size: AddressSize) -> Option<u8> {
         match self.0 & 0x0f {
-            0x0 | 0x8 => Some(word.bytes()),
+            0x0 | 0x8 => Some(address_size.bytes()),
             0x2 | 0xa => Some(2),
             0x3 | 0xb => Some(4),
             0x4 | 0xc => Some(8),
@@ -57,18 +57,22 @@ impl PointerEncoding {
 
     /// Takes the stored number, sign-extended if the encoding is signed.
     #[inline]
-    fn number(self, cursor: &mut ByteReader<'_>, word: AddressSize) -> Result<u64, CfiError> {
+    fn number(
+        self,
+        reader: &mut ByteReader<'_>,
+        address_size: AddressSize,
+    ) -> Result<u64, CfiError> {
         match self.0 & 0x0f {
-            0x0 => cursor.word(word),
-            0x1 => cursor.uleb(),
-            0x2 => cursor.unsigned(2),
-            0x3 => cursor.unsigned(4),
-            0x4 => cursor.unsigned(8),
-            0x8 => cursor.signed(word.bytes()).map(i64::cast_unsigned),
-            0x9 => cursor.sleb().map(i64::cast_unsigned),
-            0xa => cursor.signed(2).map(i64::cast_unsigned),
-            0xb => cursor.signed(4).map(i64::cast_unsigned),
-            0xc => cursor.signed(8).map(i64::cast_unsigned),
+            0x0 => reader.read_word(address_size),
+            0x1 => reader.uleb(),
+            0x2 => reader.unsigned(2),
+            0x3 => reader.unsigned(4),
+            0x4 => reader.unsigned(8),
+            0x8 => reader.signed(address_size.bytes()).map(i64::cast_unsigned),
+            0x9 => reader.sleb().map(i64::cast_unsigned),
+            0xa => reader.signed(2).map(i64::cast_unsigned),
+            0xb => reader.signed(4).map(i64::cast_unsigned),
+            0xc => reader.signed(8).map(i64::cast_unsigned),
             _ => Err(CfiError::Encoding(self.0)),
         }
     }
@@ -80,7 +84,7 @@ pub struct PointerBases<'s, 'a> {
     /// The section that contains the pointer.
     pub section: &'s CfiSection<'a>,
     /// The size of an address.
-    pub word: AddressSize,
+    pub address_size: AddressSize,
     /// The first address that the entry covers, once it is known (`DW_EH_PE_funcrel`).
     pub function: Option<Vaddr>,
 }
@@ -94,11 +98,11 @@ impl PointerBases<'_, '_> {
     #[inline]
     pub fn address(
         &self,
-        cursor: &mut ByteReader<'_>,
+        reader: &mut ByteReader<'_>,
         encoding: PointerEncoding,
     ) -> Result<Vaddr, CfiError> {
-        let (base, number) = self.parts(cursor, encoding)?;
-        Ok(Vaddr(base.wrapping_add(number) & self.word.mask()))
+        let (base, number) = self.parts(reader, encoding)?;
+        Ok(Vaddr(base.wrapping_add(number) & self.address_size.mask()))
     }
 
     /// Takes a number without a base: the length of a range.
@@ -109,10 +113,10 @@ impl PointerBases<'_, '_> {
     #[inline]
     pub fn length(
         &self,
-        cursor: &mut ByteReader<'_>,
+        reader: &mut ByteReader<'_>,
         encoding: PointerEncoding,
     ) -> Result<u64, CfiError> {
-        Ok(encoding.length().number(cursor, self.word)? & self.word.mask())
+        Ok(encoding.length().number(reader, self.address_size)? & self.address_size.mask())
     }
 
     /// Takes a pointer that may be null: a personality routine or an LSDA. A stored zero is null
@@ -123,17 +127,17 @@ impl PointerBases<'_, '_> {
     /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is truncated.
     pub fn nullable(
         &self,
-        cursor: &mut ByteReader<'_>,
+        reader: &mut ByteReader<'_>,
         encoding: PointerEncoding,
     ) -> Result<Option<Pointer>, CfiError> {
         if encoding.is_omitted() {
             return Ok(None);
         }
-        let (base, number) = self.parts(cursor, encoding)?;
+        let (base, number) = self.parts(reader, encoding)?;
         if number == 0 {
             return Ok(None);
         }
-        let address = Vaddr(base.wrapping_add(number) & self.word.mask());
+        let address = Vaddr(base.wrapping_add(number) & self.address_size.mask());
         Ok(Some(if encoding.0 & INDIRECT != 0 {
             Pointer::Indirect(address)
         } else {
@@ -145,29 +149,29 @@ impl PointerBases<'_, '_> {
     #[inline]
     fn parts(
         &self,
-        cursor: &mut ByteReader<'_>,
+        reader: &mut ByteReader<'_>,
         encoding: PointerEncoding,
     ) -> Result<(u64, u64), CfiError> {
         if encoding.0 == ALIGNED {
-            self.align(cursor)?;
-            return Ok((0, cursor.word(self.word)?));
+            self.align(reader)?;
+            return Ok((0, reader.read_word(self.address_size)?));
         }
         let no_base = CfiError::NoBase(encoding.0);
         let base = match encoding.0 & 0x70 {
             0x00 => Vaddr(0),
-            0x10 => self.section.address.offset(cursor.offset()),
+            0x10 => self.section.address.offset(reader.offset()),
             0x20 => self.section.text_base.ok_or(no_base)?,
             0x30 => self.section.data_base.ok_or(no_base)?,
             0x40 => self.function.ok_or(no_base)?,
             _ => return Err(CfiError::Encoding(encoding.0)),
         };
-        Ok((base.0, encoding.number(cursor, self.word)?))
+        Ok((base.0, encoding.number(reader, self.address_size)?))
     }
 
     /// `DW_EH_PE_aligned`: an absolute word at the next aligned address.
-    fn align(&self, cursor: &mut ByteReader<'_>) -> Result<(), CfiError> {
-        let size = u64::from(self.word.bytes());
-        let at = self.section.address.offset(cursor.offset()).0;
-        cursor.take(at.wrapping_neg() % size).map(drop)
+    fn align(&self, reader: &mut ByteReader<'_>) -> Result<(), CfiError> {
+        let size = u64::from(self.address_size.bytes());
+        let at = self.section.address.offset(reader.offset()).0;
+        reader.take(at.wrapping_neg() % size).map(drop)
     }
 }

@@ -166,7 +166,7 @@ struct TableBuilder<'a> {
     /// The maximum size of the table's distinct rows, in bytes.
     most: usize,
     runs: RunCache<'a>,
-    steps: TransitionCache,
+    transitions: TransitionCache,
 }
 
 impl<'a> TableBuilder<'a> {
@@ -181,27 +181,27 @@ impl<'a> TableBuilder<'a> {
             evaluator: Evaluator::new(),
             initial: None,
             runs: RunCache::new(section),
-            steps: TransitionCache::new(section),
+            transitions: TransitionCache::new(section),
         }
     }
 
     fn push(
         &mut self,
         section: &CfiSection<'a>,
-        known: &CieWithRow<'a>,
+        cie: &CieWithRow<'a>,
         fde: &ParsedFde<'a>,
     ) -> Result<(), CfiError> {
         let ParsedFde { start, end, .. } = *fde;
         let header = FdeHeader {
             start,
             end,
-            personality: known.cie.personality,
+            personality: cie.cie.personality,
             lsda: fde
                 .lsda
                 .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr),
             origin: fde.offset,
         };
-        let same = EntryContent::new(known.cie.offset, fde.instructions);
+        let same = EntryContent::new(cie.cie.offset, fde.instructions);
         // It cannot have the run if it is too short for all of the rows.
         if let Some(run) = self.runs.find(&same)
             && self.table.push_run(header, run).is_ok()
@@ -209,10 +209,10 @@ impl<'a> TableBuilder<'a> {
             return Ok(());
         }
         self.rows.clear();
-        let walk = InstructionScan::new(section, &known.cie, fde);
-        let is_movable = match walk.rows(&self.steps, &mut self.rows) {
+        let walk = InstructionScan::new(section, &cie.cie, fde);
+        let is_movable = match walk.rows(&self.transitions, &mut self.rows) {
             Some(()) => true,
-            None => self.evaluate(section, known, fde)?,
+            None => self.evaluate(section, cie, fde)?,
         };
         let id = self
             .table
@@ -235,27 +235,33 @@ impl<'a> TableBuilder<'a> {
     fn evaluate(
         &mut self,
         section: &CfiSection<'a>,
-        known: &CieWithRow<'a>,
+        cie_with_row: &CieWithRow<'a>,
         fde: &ParsedFde<'a>,
     ) -> Result<bool, CfiError> {
         let initial = match &mut self.initial {
-            Some((cie, initial)) if *cie == known.cie.offset => initial,
-            other => &mut other.insert((known.cie.offset, known.initial()?)).1,
+            Some((cie, initial)) if *cie == cie_with_row.cie.offset => initial,
+            other => {
+                &mut other
+                    .insert((cie_with_row.cie.offset, cie_with_row.initial()?))
+                    .1
+            }
         };
         self.rows.clear();
-        let mut rows = self.evaluator.rows(section, &known.cie, initial, fde);
-        let mut walk = InstructionScan::new(section, &known.cie, fde);
-        let mut is_walk = determines_next(&known.cfa);
+        let mut rows = self
+            .evaluator
+            .rows(section, &cie_with_row.cie, initial, fde);
+        let mut walk = InstructionScan::new(section, &cie_with_row.cie, fde);
+        let mut is_walk = determines_next(&cie_with_row.cfa);
         while let Some(range) = rows.advance()? {
             let passed = if is_walk { walk.pass() } else { None };
-            let row = match passed.and_then(|passed| passed.row(&self.steps)) {
+            let row = match passed.and_then(|passed| passed.row(&self.transitions)) {
                 Some(row) => row,
                 None if self.table.encoded_len() > self.most => return Err(CfiError::TooLarge),
                 None => {
                     let interned = self.table.intern(rows.row());
                     let row = interned.map_err(|_| CfiError::TooLarge)?;
                     if let Some(RowEffect::Step(step)) = passed {
-                        self.steps.keep(step, row);
+                        self.transitions.keep(step, row);
                     }
                     row
                 }

@@ -316,7 +316,7 @@ impl EhFrame {
 }
 
 pub(crate) fn word_bytes(abi: Abi) -> usize {
-    usize::from(abi.arch.spec().word.bytes())
+    usize::from(abi.arch.spec().address_size.bytes())
 }
 
 /// Pads the last entry to a multiple of `align`, and writes its length.
@@ -454,7 +454,7 @@ impl<'r> InstructionWriter<'r> {
         let column = abi.arch.spec().return_address;
         let first = initial.copied().unwrap_or(Row::new(column));
         let mut instructions = InstructionWriter {
-            data_alignment: -i64::from(abi.arch.spec().word.bytes()),
+            data_alignment: -i64::from(abi.arch.spec().address_size.bytes()),
             initial: Row::new(first.return_address),
             optimizations: measures,
         };
@@ -480,8 +480,8 @@ impl<'r> InstructionWriter<'r> {
         let _ = fresh.put_change(&nothing, &self.initial, into);
     }
 
-    fn has(&self, measure: SizeOptimization) -> bool {
-        self.optimizations.contains(&measure)
+    fn has(&self, optimization: SizeOptimization) -> bool {
+        self.optimizations.contains(&optimization)
     }
 
     /// The size of the entries' instructions, in bytes.

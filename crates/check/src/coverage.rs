@@ -14,11 +14,11 @@ use crate::origin::CodeOrigin;
 use crate::subject::CheckSubject;
 
 /// Functions that no entry covers, or not to their ends, and other code that is called or jumped
-/// to: the first address without an entry of each. `told` are addresses behind the end of an entry
-/// that are already reported.
+/// to: the first address without an entry of each. `reported` are addresses behind the end of an
+/// entry that are already reported.
 pub(crate) fn uncovered(
     subject: &CheckSubject<'_>,
-    told: &BTreeSet<Vaddr>,
+    reported: &BTreeSet<Vaddr>,
 ) -> Vec<(Vaddr, FindingCode)> {
     let code = subject.file().executable_ranges();
     let is_code = |at: Vaddr| code.iter().any(|range| range.contains(&at));
@@ -52,7 +52,7 @@ pub(crate) fn uncovered(
     let outside = outside.filter(|to| is_code(*to));
     let mut found: Vec<_> = functions
         .chain(outside.map(|to| (to, FindingCode::NoEntry)))
-        .filter(|(at, _)| !told.contains(at))
+        .filter(|(at, _)| !reported.contains(at))
         .collect();
     found.sort_unstable();
     found.dedup_by_key(|(at, _)| *at);

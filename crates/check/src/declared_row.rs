@@ -67,7 +67,7 @@ impl DeclaredRow {
 
     /// Converts a row.
     #[must_use]
-    pub fn from_row(row: &Row<'_>, facts: &AbiInfo) -> DeclaredRow {
+    pub fn from_row(row: &Row<'_>, abi_info: &AbiInfo) -> DeclaredRow {
         let cfa = match row.cfa {
             CfaRule::Undefined => RuleLocation::Undefined,
             CfaRule::RegisterOffset { register, offset } => match u8::try_from(register.0) {
@@ -77,25 +77,27 @@ impl DeclaredRow {
             CfaRule::Expression(_) => RuleLocation::Expression,
         };
         let mut preserved = [RuleLocation::Undefined; DeclaredRow::MAX_PRESERVED_REGISTERS];
-        for (register, place) in facts.preserved.iter().zip(&mut preserved) {
+        for (register, place) in abi_info.preserved.iter().zip(&mut preserved) {
             *place = location_of(row, *register);
         }
         // An entry may choose another return address register.
         let column = u8::try_from(row.return_address.0);
         let return_address =
             column.map_or(RuleLocation::Expression, |column| location_of(row, column));
-        let sp = Register(facts.stack_pointer.into());
-        let stack_pointer = row.rule(sp).map(|_| location_of(row, facts.stack_pointer));
-        let places = preserved.iter().take(facts.preserved.len());
+        let sp = Register(abi_info.stack_pointer.into());
+        let stack_pointer = row
+            .rule(sp)
+            .map(|_| location_of(row, abi_info.stack_pointer));
+        let places = preserved.iter().take(abi_info.preserved.len());
         let places = places.chain([&cfa, &return_address]).chain(&stack_pointer);
         let has_expression = places
             .clone()
             .any(|place| *place == RuleLocation::Expression);
         // Whether signals can overwrite a slot depends on the stack pointer.
-        let reach = i64::from(facts.red_zone) + i64::from(facts.call_pushes);
-        let is_deep = |place: &&RuleLocation| matches!(place, RuleLocation::CfaOffset(offset) if *offset < -reach);
+        let reach = i64::from(abi_info.red_zone) + i64::from(abi_info.call_pushes);
+        let is_deep = |location: &&RuleLocation| matches!(location, RuleLocation::CfaOffset(offset) if *offset < -reach);
         let of_depth = match places.clone().any(|place| is_deep(&place)) {
-            true => 1 << (facts.stack_pointer & 63),
+            true => 1 << (abi_info.stack_pointer & 63),
             false => 0,
         };
         let reads = places.fold(of_depth, |all, place| all | place.reads());
@@ -113,24 +115,24 @@ impl DeclaredRow {
 
     /// Whether everything is as a call leaves it at a function's begin.
     #[must_use]
-    pub fn is_function_entry(&self, facts: &AbiInfo) -> bool {
-        let pushed = i64::from(facts.call_pushes);
-        let mut preserved = facts.preserved.iter().zip(self.preserved);
-        self.cfa == RuleLocation::Register(facts.stack_pointer, pushed)
+    pub fn is_function_entry(&self, abi_info: &AbiInfo) -> bool {
+        let pushed = i64::from(abi_info.call_pushes);
+        let mut preserved = abi_info.preserved.iter().zip(self.preserved);
+        self.cfa == RuleLocation::Register(abi_info.stack_pointer, pushed)
             && self.return_address == RuleLocation::CfaOffset(-pushed)
             && preserved.all(|(register, place)| place == RuleLocation::Register(*register, 0))
             && !self.signal_frame
     }
 
     /// The row's rule for an aspect.
-    pub(crate) fn rule_for(&self, of: Aspect, facts: &AbiInfo) -> RuleLocation {
+    pub(crate) fn rule_for(&self, of: Aspect, abi_info: &AbiInfo) -> RuleLocation {
         match of {
             Aspect::Cfa => self.cfa,
             Aspect::ReturnAddress => self.return_address,
             Aspect::Register(register) => {
-                let mut claims = facts.preserved.iter().zip(self.preserved);
-                let found = claims.find(|(number, _)| **number == register);
-                found.map_or(RuleLocation::Undefined, |(_, claim)| claim)
+                let mut declared = abi_info.preserved.iter().zip(self.preserved);
+                let found = declared.find(|(number, _)| **number == register);
+                found.map_or(RuleLocation::Undefined, |(_, location)| location)
             }
         }
     }

@@ -14,7 +14,7 @@ use unspool_rows::{
 };
 
 use crate::declared_row::{DeclaredRow, RuleLocation};
-use crate::row_checker::{Judgement, Verdict};
+use crate::row_checker::{RowVerdicts, Verdict};
 
 /// A row with expressions.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ fn bit(register: Register) -> u64 {
 
 /// A row with expressions, before one instruction.
 pub(crate) struct ExpressionCheck<'a> {
-    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi_info: &'static AbiInfo,
     pub(crate) abi: Abi,
     pub(crate) row: &'a ExpressionRow<'a>,
     pub(crate) declared: &'a DeclaredRow,
@@ -71,20 +71,20 @@ pub(crate) struct ExpressionCheck<'a> {
 
 impl ExpressionCheck<'_> {
     /// Checks the expressions of a row; the other rules are already checked.
-    pub(crate) fn judge(&self, plainly: Judgement) -> Judgement {
+    pub(crate) fn judge(&self, plainly: RowVerdicts) -> RowVerdicts {
         // Behind a stack alignment, each multiple of 16 below 64 that the CFA may be above a
         // multiple of 64.
         let examples = if self.state.aligned().is_some() { 4 } else { 2 };
-        let judged = (0..examples).map(|number| self.judge_in(number, plainly));
-        let worst = judged.reduce(|worst, judgement| worst.join(&judgement));
+        let verdicts = (0..examples).map(|number| self.judge_in(number, plainly));
+        let worst = verdicts.reduce(|worst, verdicts| worst.join(&verdicts));
         worst.unwrap_or(plainly)
     }
 
-    fn judge_in(&self, number: u64, plainly: Judgement) -> Judgement {
+    fn judge_in(&self, number: u64, plainly: RowVerdicts) -> RowVerdicts {
         let example = ConcreteState {
             number,
             state: self.state,
-            facts: self.facts,
+            abi_info: self.abi_info,
         };
         let mut registers = Registers::new();
         self.put_registers(&example, &mut registers);
@@ -96,37 +96,37 @@ impl ExpressionCheck<'_> {
             pac_mask: 0,
         };
         let row = &self.row.row;
-        let mut judgement = plainly;
+        let mut verdicts = plainly;
         let Some(cfa) = example.cfa() else {
-            return judgement;
+            return verdicts;
         };
         if self.declared.cfa == RuleLocation::Expression {
             let found = interpret::cfa(row, &frame).ok();
-            judgement.cfa = verdict(found.map(|cfa| cfa.0), Some(cfa));
+            verdicts.cfa = verdict(found.map(|cfa| cfa.0), Some(cfa));
         }
-        let judge = |register: u8| {
+        let check = |register: u8| {
             let at = Register(register.into());
             let found = interpret::recover(row, &frame, RuntimeAddr(cfa), at);
             verdict(found.value, example.entry(register))
         };
         if self.declared.return_address == RuleLocation::Expression {
-            judgement.return_address = judge(self.facts.return_address);
+            verdicts.return_address = check(self.abi_info.return_address);
         }
-        let claims = self.facts.preserved.iter().zip(&self.declared.preserved);
-        for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
+        let declared = self.abi_info.preserved.iter().zip(&self.declared.preserved);
+        for ((register, place), verdict) in declared.zip(&mut verdicts.preserved) {
             if *place == RuleLocation::Expression {
-                *verdict = judge(*register);
+                *verdict = check(*register);
             }
         }
-        judgement
+        verdicts
     }
 
     /// Sets the registers that expressions read, and the program counter.
-    fn put_registers(&self, example: &ConcreteState<'_>, registers: &mut Registers) {
-        for number in 0..self.facts.return_address {
+    fn put_registers(&self, state: &ConcreteState<'_>, registers: &mut Registers) {
+        for number in 0..self.abi_info.return_address {
             let register = Register(number.into());
             if self.row.reads & bit(register) != 0
-                && let Some(value) = example.number(self.state.get(number))
+                && let Some(value) = state.number(self.state.get(number))
             {
                 registers.set(register, value);
             }
@@ -148,7 +148,7 @@ struct ConcreteState<'s> {
     /// The state's number.
     number: u64,
     state: &'s AbstractState,
-    facts: &'s AbiInfo,
+    abi_info: &'s AbiInfo,
 }
 
 impl ConcreteState<'_> {
@@ -178,9 +178,9 @@ impl ConcreteState<'_> {
         let (origin, offset) = match value.fact() {
             ValueFact::Constant(number) => return Some(number),
             ValueFact::EntryValue(register, offset)
-                if register.0 == self.facts.stack_pointer.into() =>
+                if register.0 == self.abi_info.stack_pointer.into() =>
             {
-                let pushed = self.facts.call_pushes.unsigned_abs();
+                let pushed = self.abi_info.call_pushes.unsigned_abs();
                 (self.canonical().wrapping_sub(pushed.into()), offset)
             }
             ValueFact::EntryValue(register, offset) => {
@@ -221,7 +221,7 @@ impl ConcreteState<'_> {
         /// Larger than any frame.
         const MAX_FRAME_BYTES: u64 = 1 << 20;
         let is_near = |end: u64| address < end && end - address <= MAX_FRAME_BYTES;
-        let registers = (0..self.facts.return_address).map(|number| self.state.get(number));
+        let registers = (0..self.abi_info.return_address).map(|number| self.state.get(number));
         // Above a relocated stack pointer there may be older contents.
         let mut moved = registers.filter_map(|value| match value.fact() {
             ValueFact::SymbolicBase(at, _) => self.number(AbstractValue::symbolic_base(at, 0)),
@@ -233,8 +233,8 @@ impl ConcreteState<'_> {
     }
 
     fn cfa(&self) -> Option<u64> {
-        let sp = self.entry(self.facts.stack_pointer)?;
-        Some(sp.wrapping_add_signed(self.facts.call_pushes.into()))
+        let sp = self.entry(self.abi_info.stack_pointer)?;
+        Some(sp.wrapping_add_signed(self.abi_info.call_pushes.into()))
     }
 }
 
@@ -242,7 +242,7 @@ impl Memory for ConcreteState<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let unreadable = Unreadable {
             addr,
-            why: UnreadableReason::NotRecorded,
+            reason: UnreadableReason::NotRecorded,
         };
         let slots = self.state.slots().iter();
         let mut found = slots.filter(|slot| self.number(slot.address) == Some(addr.0));

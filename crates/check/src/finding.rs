@@ -359,44 +359,44 @@ pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> 
     if report.is_clear() {
         return Vec::new();
     }
-    let doubts = merge_discrepancies(&report.discrepancies);
+    let discrepancies = merge_discrepancies(&report.discrepancies);
     let mut causes: BTreeMap<(usize, FindingCause), Finding> = BTreeMap::new();
-    let of_cfa = doubts.iter();
+    let of_cfa = discrepancies.iter();
     let without_cfa: HashSet<Vaddr> = of_cfa
-        .filter(|doubt| doubt.aspect == Aspect::Cfa)
-        .map(|doubt| doubt.address)
+        .filter(|discrepancy| discrepancy.aspect == Aspect::Cfa)
+        .map(|discrepancy| discrepancy.address)
         .collect();
     let never_restored = never_restored(subject, report);
     let mut last_place = None;
-    for doubt in &doubts {
+    for discrepancy in &discrepancies {
         // Without a CFA nothing else is known.
-        let is_consequence = doubt.aspect != Aspect::Cfa
-            && doubt.verdict == Verdict::Unproven
-            && without_cfa.contains(&doubt.address);
+        let is_consequence = discrepancy.aspect != Aspect::Cfa
+            && discrepancy.verdict == Verdict::Unproven
+            && without_cfa.contains(&discrepancy.address);
         if is_consequence {
             continue;
         }
         let place = subject
             .program()
-            .index_containing(doubt.address.0)
+            .index_containing(discrepancy.address.0)
             .unwrap_or_default();
-        let Some(declared) = subject.row_checker.declared(doubt.row) else {
+        let Some(declared) = subject.row_checker.declared(discrepancy.row) else {
             continue;
         };
         let teller = FindingBuilder {
             subject,
             report,
-            discrepancy: doubt,
+            discrepancy,
             declared,
             never_restored: never_restored.get(&place).copied().unwrap_or_default(),
             is_first_of_extent: last_place != Some(place),
         };
         let finding = teller.finding();
-        if doubt.aspect == Aspect::Cfa {
+        if discrepancy.aspect == Aspect::Cfa {
             last_place = Some(place);
         }
         let difference = teller.difference();
-        let cause = (finding.code, doubt.aspect, difference);
+        let cause = (finding.code, discrepancy.aspect, difference);
         match causes.entry((place, cause)) {
             Entry::Vacant(free) => drop(free.insert(finding)),
             Entry::Occupied(mut known) => {
@@ -432,26 +432,26 @@ pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> 
 
 /// Merges discrepancies of the same aspect at the same instruction: at a call, a rule may be wrong
 /// before it and while the callee runs. The location while the callee runs counts, if it is known.
-fn merge_discrepancies(doubts: &[Discrepancy]) -> Vec<Discrepancy> {
-    let mut merged: Vec<Discrepancy> = Vec::with_capacity(doubts.len());
+fn merge_discrepancies(discrepancies: &[Discrepancy]) -> Vec<Discrepancy> {
+    let mut merged: Vec<Discrepancy> = Vec::with_capacity(discrepancies.len());
     let mut last: HashMap<(Vaddr, Aspect), usize> = HashMap::new();
-    for doubt in doubts {
-        let known = last.get(&(doubt.address, doubt.aspect));
+    for discrepancy in discrepancies {
+        let known = last.get(&(discrepancy.address, discrepancy.aspect));
         let known = known.and_then(|place| merged.get_mut(*place));
         let is_same = |known: &&mut Discrepancy| {
-            let truths = known.actual.zip(doubt.actual);
-            known.row == doubt.row && truths.is_none_or(|(known, other)| known == other)
+            let truths = known.actual.zip(discrepancy.actual);
+            known.row == discrepancy.row && truths.is_none_or(|(known, other)| known == other)
         };
         match known.filter(is_same) {
             Some(known) => {
                 let is_refuted = known.verdict == Verdict::Refuted;
-                known.verdict = known.verdict.max(doubt.verdict);
-                known.actual = doubt.actual.or(known.actual);
-                known.hint = known.hint.or(doubt.hint.filter(|_| !is_refuted));
+                known.verdict = known.verdict.max(discrepancy.verdict);
+                known.actual = discrepancy.actual.or(known.actual);
+                known.hint = known.hint.or(discrepancy.hint.filter(|_| !is_refuted));
             }
             None => {
-                last.insert((doubt.address, doubt.aspect), merged.len());
-                merged.push(doubt.clone());
+                last.insert((discrepancy.address, discrepancy.aspect), merged.len());
+                merged.push(discrepancy.clone());
             }
         }
     }
@@ -459,9 +459,12 @@ fn merge_discrepancies(doubts: &[Discrepancy]) -> Vec<Discrepancy> {
 }
 
 /// Findings of the file as a whole: functions without full coverage, and the outermost frame.
-/// `told` are addresses behind the end of an entry that are already reported.
-pub(crate) fn file_findings(subject: &CheckSubject<'_>, told: &BTreeSet<Vaddr>) -> Vec<Finding> {
-    let uncovered = coverage::uncovered(subject, told);
+/// `reported` are addresses behind the end of an entry that are already reported.
+pub(crate) fn file_findings(
+    subject: &CheckSubject<'_>,
+    reported: &BTreeSet<Vaddr>,
+) -> Vec<Finding> {
+    let uncovered = coverage::uncovered(subject, reported);
     let mut findings: Vec<Finding> = uncovered
         .into_iter()
         .map(|(at, code)| Finding::new(at, code, subject.severity_for_hand_written(at)))
@@ -542,7 +545,7 @@ impl FindingBuilder<'_> {
                 .subject
                 .rule_text(self.discrepancy.row, self.discrepancy.aspect),
             computed: self.actual().map_or_else(String::new, |truth| {
-                wording::place(truth, self.discrepancy.aspect, abi)
+                wording::location_text(truth, self.discrepancy.aspect, abi)
             }),
             fix: self.fix(code),
             hint: self.discrepancy.hint,
@@ -553,7 +556,9 @@ impl FindingBuilder<'_> {
     /// If the CFA is as declared, the fault is in the row's rule for the caller's stack pointer.
     fn stack_pointer_finding(&self, code: FindingCode, severity: Severity) -> Option<Finding> {
         self.declared.stack_pointer?;
-        if self.discrepancy.aspect != Aspect::Cfa || self.discrepancy.actual != Some(self.claim()) {
+        if self.discrepancy.aspect != Aspect::Cfa
+            || self.discrepancy.actual != Some(self.declared_rule())
+        {
             return None;
         }
         let abi = self.subject.table().abi();
@@ -571,13 +576,13 @@ impl FindingBuilder<'_> {
     fn actual(&self) -> Option<RuleLocation> {
         let column = self.subject.abi_info().return_address;
         let is_elsewhere =
-            matches!(self.claim(), RuleLocation::Register(other, _) if other > column);
+            matches!(self.declared_rule(), RuleLocation::Register(other, _) if other > column);
         let is_there = self.discrepancy.verdict == Verdict::Unproven && is_elsewhere;
         self.discrepancy.actual.filter(|_| !is_there)
     }
 
     /// The row's rule for the aspect.
-    fn claim(&self) -> RuleLocation {
+    fn declared_rule(&self) -> RuleLocation {
         self.declared
             .rule_for(self.discrepancy.aspect, self.subject.abi_info())
     }
@@ -585,7 +590,7 @@ impl FindingBuilder<'_> {
     fn code(&self) -> FindingCode {
         match (
             self.discrepancy.aspect,
-            self.claim(),
+            self.declared_rule(),
             self.discrepancy.actual,
         ) {
             (_, RuleLocation::Expression, _) => FindingCode::Expression,
@@ -612,7 +617,7 @@ impl FindingBuilder<'_> {
     fn height_conflict(&self) -> Option<&[Vaddr; 3]> {
         let mut conflicts = self.report.conflicts.iter();
         let sp = self.subject.abi_info().stack_pointer;
-        let is_of_sp = self.claim().is_relative_to(sp);
+        let is_of_sp = self.declared_rule().is_relative_to(sp);
         let is_unproven = self.discrepancy.verdict == Verdict::Unproven;
         conflicts.find(|[at, ..]| is_unproven && is_of_sp && *at == self.discrepancy.address)
     }
@@ -638,14 +643,17 @@ impl FindingBuilder<'_> {
             .flat_map(|(_, fde)| self.subject.table().rows(fde));
         let mut declared = rows.filter_map(|row| self.subject.row_checker.declared(row.row));
         declared.any(|row| {
-            let claim = row.rule_for(Aspect::Register(register), self.subject.abi_info());
-            matches!(claim, RuleLocation::CfaOffset(_) | RuleLocation::Expression)
+            let location = row.rule_for(Aspect::Register(register), self.subject.abi_info());
+            matches!(
+                location,
+                RuleLocation::CfaOffset(_) | RuleLocation::Expression
+            )
         })
     }
 
     /// The row's error, which discrepancies with one cause share.
     fn difference(&self) -> String {
-        match (self.claim(), self.discrepancy.actual) {
+        match (self.declared_rule(), self.discrepancy.actual) {
             (RuleLocation::Register(a, declared), Some(RuleLocation::Register(b, real)))
                 if a == b && self.discrepancy.aspect == Aspect::Cfa =>
             {
@@ -662,14 +670,14 @@ impl FindingBuilder<'_> {
             (code, self.discrepancy.aspect)
         {
             // A rule other than "unchanged" indicates a private convention.
-            let is_silent =
-                self.claim() == RuleLocation::Register(register, 0) && !self.is_saved(register);
+            let is_silent = self.declared_rule() == RuleLocation::Register(register, 0)
+                && !self.is_saved(register);
             return is_silent
                 .then(|| format!(".cfi_undefined {}", wording::operand(register, abi)));
         }
         let column = self.subject.abi_info().return_address;
         let truth = self.actual()?;
-        match (code, self.discrepancy.aspect, self.claim(), truth) {
+        match (code, self.discrepancy.aspect, self.declared_rule(), truth) {
             (
                 FindingCode::CfaOffset,
                 _,

@@ -7,7 +7,7 @@ use unspool_code_analysis::op::Flow;
 use unspool_rows::table::Span;
 use unspool_rows::{Row, RowId, Table};
 
-use crate::row_checker::{Judgement, RowChecker};
+use crate::row_checker::{RowChecker, RowVerdicts};
 use crate::subject::CheckSubject;
 use crate::unit::TableAssumptions;
 
@@ -16,7 +16,7 @@ use crate::unit::TableAssumptions;
 pub struct ForeignTable<'t> {
     table: &'t Table,
     spans: Vec<Span>,
-    judge: RowChecker<'t>,
+    row_checker: RowChecker<'t>,
 }
 
 impl<'t> ForeignTable<'t> {
@@ -26,7 +26,7 @@ impl<'t> ForeignTable<'t> {
         ForeignTable {
             table,
             spans: table.spans().collect(),
-            judge: RowChecker::new(table, subject.abi_info()),
+            row_checker: RowChecker::new(table, subject.abi_info()),
         }
     }
 
@@ -46,13 +46,13 @@ impl<'t> ForeignTable<'t> {
 impl CheckSubject<'_> {
     /// Checks another table's row at each reached instruction of a unit, with the dataflow analysis
     /// that checks the file's own table. `found` receives the instruction's addresses and the
-    /// judgement, `None` where the other table has no row.
+    /// verdicts, `None` where the other table has no row.
     pub fn check_foreign_table(
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
-        others: &ForeignTable<'_>,
-        mut found: impl FnMut(Range<u64>, Option<Judgement>),
+        foreign: &ForeignTable<'_>,
+        mut found: impl FnMut(Range<u64>, Option<RowVerdicts>),
     ) {
         let rows = self.rows_of(unit);
         let analysis = self.analyze(analyzer, unit, &TableAssumptions::new(self, unit, &rows));
@@ -60,17 +60,17 @@ impl CheckSubject<'_> {
         analysis.visit(|insn, state| {
             let range = code.range(insn);
             let is_call = matches!(code.flow(insn), Some(Flow::Call(_) | Flow::IndirectCall));
-            let judgement = others.row_id(range.start).map(|row| {
-                let before = others.judge.check(row, state, range.start);
+            let verdicts = foreign.row_id(range.start).map(|row| {
+                let before = foreign.row_checker.check(row, state, range.start);
                 match is_call {
                     true => {
                         let across = analysis.state_during_call(state);
-                        before.join(&others.judge.check(row, &across, range.start))
+                        before.join(&foreign.row_checker.check(row, &across, range.start))
                     }
                     false => before,
                 }
             });
-            found(range, judgement);
+            found(range, verdicts);
         });
     }
 }

@@ -82,31 +82,33 @@ pub fn i386_register(number: Register, arch: Arch) -> Option<Register> {
 
 /// Whether a wrong rule is right with i386 numbering, and the right number.
 pub(crate) fn i386_numbering(
-    judge: &RowChecker<'_>,
+    row_checker: &RowChecker<'_>,
     id: RowId,
     aspect: Aspect,
     truth: Option<RuleLocation>,
     state: &AbstractState,
 ) -> Option<Hint> {
-    let arch = judge.abi().arch;
+    let arch = row_checker.abi().arch;
     let hint = |declared: u8, meant: u8| Hint::I386Numbering {
         declared: Register(declared.into()),
         meant: Register(meant.into()),
         arch,
     };
     let of_i386 = |number: u8| u8::try_from(i386_register(Register(number.into()), arch)?.0).ok();
-    let cfa = judge.cfa_value();
+    let cfa = row_checker.cfa_value();
     let holds = |offset: i64, register: u8| {
         state.load(cfa.plus(offset)) == Some(AbstractValue::entry_value(register))
     };
     match (
         aspect,
-        judge.declared(id)?.rule_for(aspect, judge.facts),
+        row_checker
+            .declared(id)?
+            .rule_for(aspect, row_checker.abi_info),
         truth,
     ) {
         // A rule without a register, or with the stack pointer, means the stack pointer.
         (Aspect::Cfa, RuleLocation::Register(declared, offset), _)
-            if declared != judge.facts.stack_pointer =>
+            if declared != row_checker.abi_info.stack_pointer =>
         {
             let meant = of_i386(declared)?;
             (state.get(meant).plus(offset) == cfa).then(|| hint(declared, meant))
@@ -116,11 +118,11 @@ pub(crate) fn i386_numbering(
             holds(offset, meant).then(|| hint(declared, meant))
         }
         (Aspect::Register(wanted), _, Some(RuleLocation::CfaOffset(offset))) => {
-            let row = judge.row(id)?;
+            let row = row_checker.row(id)?;
             let is_there = |number: &u8| {
                 row.rule(Register((*number).into())) == Some(RegisterRule::Offset(offset))
             };
-            let mut others = (0..judge.facts.return_address).filter(is_there);
+            let mut others = (0..row_checker.abi_info.return_address).filter(is_there);
             let declared = others.find(|other| of_i386(*other) == Some(wanted))?;
             holds(offset, wanted).then(|| hint(declared, wanted))
         }
@@ -130,21 +132,21 @@ pub(crate) fn i386_numbering(
 
 /// Adds the callee's effect as a hint to discrepancies that only exist while a callee runs.
 pub(crate) fn note_clobbered(
-    judge: &RowChecker<'_>,
+    row_checker: &RowChecker<'_>,
     declared: &DeclaredRow,
-    doubts: &mut [Discrepancy],
+    discrepancies: &mut [Discrepancy],
 ) {
-    let Abi { arch, .. } = judge.abi();
-    for doubt in doubts {
-        let reads = match declared.rule_for(doubt.aspect, judge.facts) {
+    let Abi { arch, .. } = row_checker.abi();
+    for discrepancy in discrepancies {
+        let reads = match declared.rule_for(discrepancy.aspect, row_checker.abi_info) {
             RuleLocation::Register(register, _) => 1 << (register & 63),
-            RuleLocation::Expression => judge.expressions_read(doubt.row),
+            RuleLocation::Expression => row_checker.expressions_read(discrepancy.row),
             _ => 0,
         };
-        let changed = reads & judge.facts.clobbered;
-        if changed != 0 && doubt.hint.is_none() {
+        let changed = reads & row_checker.abi_info.clobbered;
+        if changed != 0 && discrepancy.hint.is_none() {
             let register = u16::try_from(changed.trailing_zeros()).unwrap_or_default();
-            doubt.hint = Some(Hint::NotPreserved {
+            discrepancy.hint = Some(Hint::NotPreserved {
                 register: Register(register),
                 arch,
             });

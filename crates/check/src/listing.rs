@@ -56,7 +56,7 @@ impl CheckSubject<'_> {
                 && self.program().index_containing(address) == extent
         };
         let near: Vec<_> = code.ids().filter(is_near).collect();
-        let mut claims = Vec::with_capacity(near.len());
+        let mut declared_locations = Vec::with_capacity(near.len());
         let mut lines: Vec<ListingLine> = near
             .iter()
             .map(|id| {
@@ -64,15 +64,15 @@ impl CheckSubject<'_> {
                 let behind = rows.partition_point(|row| row.start.0 <= address);
                 let row = behind.checked_sub(1).and_then(|place| rows.get(place));
                 let declared = row.and_then(|row| self.row_checker.declared(row.row));
-                let claim = declared.map_or(RuleLocation::Undefined, |declared| declared.cfa);
-                claims.push(claim);
+                let location = declared.map_or(RuleLocation::Undefined, |declared| declared.cfa);
+                declared_locations.push(location);
                 ListingLine {
                     address: Vaddr(address),
                     text: self.disassembled(code.range(*id)),
                     declared: row
                         .map_or_else(String::new, |row| self.rule_text(row.row, Aspect::Cfa)),
                     computed: String::new(),
-                    is_elsewhere: matches!(claim, RuleLocation::Register(..)).then_some(false),
+                    is_elsewhere: matches!(location, RuleLocation::Register(..)).then_some(false),
                 }
             })
             .collect();
@@ -80,15 +80,15 @@ impl CheckSubject<'_> {
             let Some(place) = near.iter().position(|near| *near == id) else {
                 return;
             };
-            let claim = claims
+            let location = declared_locations
                 .get(place)
                 .copied()
                 .unwrap_or(RuleLocation::Undefined);
-            let truth = self.row_checker.actual_cfa(claim, state);
+            let truth = self.row_checker.actual_cfa(location, state);
             if let (Some(line), Some((register, offset))) = (lines.get_mut(place), truth) {
                 let truth = RuleLocation::Register(register, offset);
-                line.computed = wording::place(truth, Aspect::Cfa, self.table().abi());
-                line.is_elsewhere = line.is_elsewhere.map(|_| truth != claim);
+                line.computed = wording::location_text(truth, Aspect::Cfa, self.table().abi());
+                line.is_elsewhere = line.is_elsewhere.map(|_| truth != location);
             }
         });
         lines

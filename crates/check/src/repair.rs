@@ -14,9 +14,9 @@ use unspool_rows::{Register, Row, RowId, Table, Vaddr};
 use crate::declared_row::RuleLocation;
 use crate::finding::{Finding, Severity};
 use crate::report::CheckReport;
-use crate::row_checker::{Aspect, Judgement, Verdict};
+use crate::row_checker::{Aspect, RowVerdicts, Verdict};
 use crate::subject::CheckSubject;
-use crate::unit::{RowVerdict, TableAssumptions};
+use crate::unit::{CheckedRow, TableAssumptions};
 
 /// Why an entry is not repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -170,7 +170,7 @@ struct RowRepair {
 struct RepairCollector<'r> {
     subject: &'r CheckSubject<'r>,
     analysis: &'r Analysis<'r>,
-    rows: &'r [RowVerdict],
+    rows: &'r [CheckedRow],
     all: Vec<RowRepair>,
     failed: Option<TableError>,
 }
@@ -178,21 +178,21 @@ struct RepairCollector<'r> {
 impl RepairCollector<'_> {
     /// Visits an instruction; its new row goes into a table.
     fn visit_insn(&mut self, insn: InsnId, state: &AbstractState, into: &mut Table) {
-        let (code, facts) = (self.analysis.code(), self.subject.abi_info());
+        let (code, abi_info) = (self.analysis.code(), self.subject.abi_info());
         let at = code.range(insn);
         let behind = self.rows.partition_point(|row| row.start.0 <= at.start);
         let row = behind.checked_sub(1).and_then(|last| self.rows.get(last));
         let Some(row) = row.map(|row| row.row) else {
             return;
         };
-        let judge = |state: &AbstractState| self.subject.row_checker.check(row, state, at.start);
+        let check = |state: &AbstractState| self.subject.row_checker.check(row, state, at.start);
         let (found, rules) = match code.flow(insn) {
             // The row of a call is the caller's row while the callee runs.
             Some(Flow::Call(_) | Flow::IndirectCall) => (
-                judge(state).join(&judge(&self.analysis.state_during_call(state))),
-                ProvenRules::from_call_state(state, facts),
+                check(state).join(&check(&self.analysis.state_during_call(state))),
+                ProvenRules::from_call_state(state, abi_info),
             ),
-            _ => (judge(state), ProvenRules::from_state(state, facts)),
+            _ => (check(state), ProvenRules::from_state(state, abi_info)),
         };
         if found.worst() != Verdict::Refuted {
             return;
@@ -214,43 +214,43 @@ impl RepairCollector<'_> {
     /// Whether an instruction returns to another address than the return address, with the stack
     /// pointer above it.
     fn is_below_return(&self, flow: Option<Flow>, state: &AbstractState) -> bool {
-        let facts = self.subject.abi_info();
+        let abi_info = self.subject.abi_info();
         let cfa = self
             .subject
             .row_checker
             .actual_cfa(RuleLocation::Undefined, state);
         let is_above = cfa.is_some_and(|(register, distance)| {
-            register == facts.stack_pointer && distance < facts.call_pushes.into()
+            register == abi_info.stack_pointer && distance < abi_info.call_pushes.into()
         });
-        matches!(flow, Some(Flow::Return { .. })) && is_above && !facts.is_return(state)
+        matches!(flow, Some(Flow::Return { .. })) && is_above && !abi_info.is_return(state)
     }
 
     /// A row with refuted rules replaced by proven ones.
     fn repaired_row(
         &self,
         declared: RowId,
-        found: &Judgement,
+        found: &RowVerdicts,
         rules: &ProvenRules,
         into: &mut Table,
     ) -> Result<Result<RowId, RepairRefusal>, TableError> {
-        let (facts, table) = (self.subject.abi_info(), self.subject.table());
+        let (abi_info, table) = (self.subject.abi_info(), self.subject.table());
         let mut proven = Table::new(table.abi());
-        let id = rules.intern(&mut proven, facts)?;
+        let id = rules.intern(&mut proven, abi_info)?;
         let rows = table.row(declared).zip(proven.row(id));
         let Some((mut row, proven)) = rows else {
             return Ok(Err(RepairRefusal::LostRegister));
         };
-        let refuted = found.aspects(facts);
+        let refuted = found.aspects(abi_info);
         for (aspect, _) in refuted.filter(|(_, verdict)| *verdict == Verdict::Refuted) {
             let set = match aspect {
                 Aspect::Cfa => {
                     row.cfa = proven.cfa;
                     // The caller's stack pointer is the CFA.
-                    row.set_rule(Register(facts.stack_pointer.into()), None)
+                    row.set_rule(Register(abi_info.stack_pointer.into()), None)
                 }
-                Aspect::ReturnAddress => copy_rule(&mut row, &proven, facts.return_address),
+                Aspect::ReturnAddress => copy_rule(&mut row, &proven, abi_info.return_address),
                 Aspect::Register(register) => {
-                    let mut saved = rules.preserved(facts);
+                    let mut saved = rules.preserved(abi_info);
                     if saved.any(|known| known == (register, SavedLocation::Undefined)) {
                         return Ok(Err(RepairRefusal::LostRegister));
                     }

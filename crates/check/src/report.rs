@@ -59,12 +59,12 @@ impl RowTotals {
                 self.refuted += 1;
                 continue;
             }
-            let Some(judgement) = row.judgement else {
+            let Some(verdicts) = row.verdicts else {
                 self.unreached += 1;
                 continue;
             };
-            self.proven_cfa += u64::from(judgement.cfa == Verdict::Proven);
-            match judgement.worst() {
+            self.proven_cfa += u64::from(verdicts.cfa == Verdict::Proven);
+            match verdicts.worst() {
                 Verdict::Proven => {
                     self.proven += 1;
                     self.assuming_bounds += u64::from(report.assumes_bounds);
@@ -122,20 +122,20 @@ impl CheckReport {
         }
         // Other findings in their entries have the same cause.
         let extent = |at: Vaddr| subject.program().index_containing(at.0);
-        let told: Vec<usize> = places.iter().filter_map(|at| extent(*at)).collect();
-        report
-            .findings
-            .retain(|finding| extent(finding.address).is_none_or(|place| !told.contains(&place)));
+        let reported: Vec<usize> = places.iter().filter_map(|at| extent(*at)).collect();
+        report.findings.retain(|finding| {
+            extent(finding.address).is_none_or(|place| !reported.contains(&place))
+        });
         report.drop_shared_body_findings(subject);
         report.findings.extend(signals);
         let ways_out = report.findings.iter();
         let ways_out = ways_out.filter(|finding| finding.code == FindingCode::EntryTooShort);
-        let told = ways_out
+        let reported = ways_out
             .flat_map(|finding| finding.related.iter().copied())
             .collect();
         report
             .findings
-            .extend(finding::file_findings(subject, &told));
+            .extend(finding::file_findings(subject, &reported));
         report.findings.extend(sframe::findings(subject));
         let key = |finding: &Finding| (finding.address, finding.code, finding.computed.clone());
         report.findings.sort_by_cached_key(key);

@@ -35,7 +35,7 @@ pub enum Aspect {
 
 /// The verdicts on a row before one instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judgement {
+pub struct RowVerdicts {
     /// On the CFA.
     pub cfa: Verdict,
     /// On the return address.
@@ -44,9 +44,9 @@ pub struct Judgement {
     pub preserved: [Verdict; DeclaredRow::MAX_PRESERVED_REGISTERS],
 }
 
-impl Judgement {
+impl RowVerdicts {
     /// All are proven.
-    pub const PROVEN: Judgement = Judgement {
+    pub const PROVEN: RowVerdicts = RowVerdicts {
         cfa: Verdict::Proven,
         return_address: Verdict::Proven,
         preserved: [Verdict::Proven; DeclaredRow::MAX_PRESERVED_REGISTERS],
@@ -67,7 +67,7 @@ impl Judgement {
 
     /// Join: for each aspect, the worse of two verdicts.
     #[must_use]
-    pub fn join(mut self, other: &Judgement) -> Judgement {
+    pub fn join(mut self, other: &RowVerdicts) -> RowVerdicts {
         self.cfa = self.cfa.max(other.cfa);
         self.return_address = self.return_address.max(other.return_address);
         for (mine, theirs) in self.preserved.iter_mut().zip(other.preserved) {
@@ -78,7 +78,7 @@ impl Judgement {
 
     /// The same with a limit to how bad a verdict can be.
     #[must_use]
-    pub(crate) fn capped_at(mut self, worst: Verdict) -> Judgement {
+    pub(crate) fn capped_at(mut self, worst: Verdict) -> RowVerdicts {
         let own = [&mut self.cfa, &mut self.return_address];
         for verdict in own.into_iter().chain(&mut self.preserved) {
             *verdict = worst.min(*verdict);
@@ -87,8 +87,8 @@ impl Judgement {
     }
 
     /// The aspects with their verdicts.
-    pub fn aspects(&self, facts: &AbiInfo) -> impl Iterator<Item = (Aspect, Verdict)> + use<'_> {
-        let registers = facts.preserved.iter().copied().map(Aspect::Register);
+    pub fn aspects(&self, abi_info: &AbiInfo) -> impl Iterator<Item = (Aspect, Verdict)> + use<'_> {
+        let registers = abi_info.preserved.iter().copied().map(Aspect::Register);
         let own = [
             (Aspect::Cfa, self.cfa),
             (Aspect::ReturnAddress, self.return_address),
@@ -101,7 +101,7 @@ impl Judgement {
 /// Checks the rows of one table.
 #[derive(Debug)]
 pub(crate) struct RowChecker<'t> {
-    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi_info: &'static AbiInfo,
     table: &'t Table,
     declared_rows: Vec<Option<DeclaredRow>>,
     expected_states: Vec<Option<ExpectedState>>,
@@ -114,14 +114,15 @@ pub(crate) struct RowChecker<'t> {
 }
 
 impl<'t> RowChecker<'t> {
-    pub(crate) fn new(table: &'t Table, facts: &'static AbiInfo) -> RowChecker<'t> {
+    pub(crate) fn new(table: &'t Table, abi_info: &'static AbiInfo) -> RowChecker<'t> {
         let ids = (0..u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX)).map(RowId);
         let declared: Vec<_> = ids
-            .map(|id| Some(DeclaredRow::from_row(&table.row(id)?, facts)))
+            .map(|id| Some(DeclaredRow::from_row(&table.row(id)?, abi_info)))
             .collect();
-        let cfa = AbstractValue::entry_value(facts.stack_pointer).plus(facts.call_pushes.into());
+        let cfa =
+            AbstractValue::entry_value(abi_info.stack_pointer).plus(abi_info.call_pushes.into());
         let proof = |declared: &Option<DeclaredRow>| {
-            ExpectedState::from_row(declared.as_ref()?, facts, cfa)
+            ExpectedState::from_row(declared.as_ref()?, abi_info, cfa)
         };
         let expressions = (0..).map(RowId).zip(&declared);
         let expressions = expressions.filter_map(|(id, declared)| {
@@ -129,14 +130,15 @@ impl<'t> RowChecker<'t> {
             Some((id, ExpressionRow::new(table.row(id)?, table.abi())))
         });
         RowChecker {
-            facts,
+            abi_info,
             table,
             expressions: expressions.collect(),
             expected_states: declared.iter().map(proof).collect(),
             annotations: declared
                 .iter()
                 .map(|row| {
-                    annotation(row.as_ref()?, facts).map(|frame| (frame, frame.lowest_saved_slot()))
+                    annotation(row.as_ref()?, abi_info)
+                        .map(|frame| (frame, frame.lowest_saved_slot()))
                 })
                 .collect(),
             declared_rows: declared,
@@ -190,19 +192,19 @@ impl<'t> RowChecker<'t> {
     }
 
     /// Checks a row before the instruction at `pc`.
-    pub(crate) fn check(&self, id: RowId, state: &AbstractState, pc: u64) -> Judgement {
+    pub(crate) fn check(&self, id: RowId, state: &AbstractState, pc: u64) -> RowVerdicts {
         let Some(declared) = self.declared(id) else {
-            return Judgement::PROVEN;
+            return RowVerdicts::PROVEN;
         };
         if declared.return_address == RuleLocation::Undefined || declared.signal_frame {
             // The outermost frame: nothing is declared about a caller. An interrupted function did
             // not call: the layout of such a frame is checked elsewhere.
-            return Judgement::PROVEN;
+            return RowVerdicts::PROVEN;
         }
         let plainly = self.check_plain_rules(declared, state);
-        let judgement = match self.expressions.get(&id) {
+        let verdicts = match self.expressions.get(&id) {
             Some(row) => ExpressionCheck {
-                facts: self.facts,
+                abi_info: self.abi_info,
                 abi: self.abi(),
                 row,
                 declared,
@@ -215,15 +217,15 @@ impl<'t> RowChecker<'t> {
         let is_elsewhere =
             self.is_on_other_stack(declared, state) || self.describes_context(declared, state);
         match is_elsewhere {
-            true => judgement.capped_at(Verdict::Unproven),
-            false => judgement,
+            true => verdicts.capped_at(Verdict::Unproven),
+            false => verdicts,
         }
     }
 
     /// Whether a row is relative to an unknown stack pointer, as after a stack switch: it is also
     /// unknown whose frame the row describes.
     fn is_on_other_stack(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
-        let sp = self.facts.stack_pointer;
+        let sp = self.abi_info.stack_pointer;
         let value = state.get(sp);
         declared.cfa.is_relative_to(sp)
             && (value == AbstractValue::UNKNOWN || value.is_unconstrained())
@@ -239,7 +241,7 @@ impl<'t> RowChecker<'t> {
         );
         let is_elsewhere = match declared.cfa {
             RuleLocation::Register(register, _) => match state.get(register).fact() {
-                ValueFact::EntryValue(origin, _) => origin.0 != self.facts.stack_pointer.into(),
+                ValueFact::EntryValue(origin, _) => origin.0 != self.abi_info.stack_pointer.into(),
                 ValueFact::SymbolicBase(..) => false,
                 _ => true,
             },
@@ -250,8 +252,8 @@ impl<'t> RowChecker<'t> {
 
     /// Whether the kernel may overwrite a slot with a signal frame: it is below the red zone.
     pub(crate) fn is_below_red_zone(&self, at: AbstractValue, state: &AbstractState) -> bool {
-        let above = at.distance_from(state.get(self.facts.stack_pointer));
-        above.is_some_and(|above| above < -i64::from(self.facts.red_zone))
+        let above = at.distance_from(state.get(self.abi_info.stack_pointer));
+        above.is_some_and(|above| above < -i64::from(self.abi_info.red_zone))
     }
 
     /// Checks the CFA alone; an expression is unproven.
@@ -259,7 +261,7 @@ impl<'t> RowChecker<'t> {
         match declared.cfa {
             RuleLocation::Register(register, offset) => {
                 let value = state.get(register);
-                let is_preserved = self.facts.preserved.contains(&register);
+                let is_preserved = self.abi_info.preserved.contains(&register);
                 match value.is_read_at_fixed_address() && !is_preserved {
                     true => Verdict::Unproven,
                     false => compare_value(value.plus(offset), self.cfa_of(declared, state)),
@@ -284,41 +286,44 @@ impl<'t> RowChecker<'t> {
     }
 
     /// Checks all rules without expressions; those with expressions are unproven.
-    fn check_plain_rules(&self, declared: &DeclaredRow, state: &AbstractState) -> Judgement {
-        let mut judgement = Judgement::PROVEN;
-        judgement.cfa = self.check_cfa(declared, state);
+    fn check_plain_rules(&self, declared: &DeclaredRow, state: &AbstractState) -> RowVerdicts {
+        let mut verdicts = RowVerdicts::PROVEN;
+        verdicts.cfa = self.check_cfa(declared, state);
         let cfa = self.cfa_of(declared, state);
-        let column = self.facts.return_address;
+        let column = self.abi_info.return_address;
         let returns_to = self
             .moved_return_address(declared.return_address, cfa, state)
             .unwrap_or(AbstractValue::entry_value(column));
-        judgement.return_address =
+        verdicts.return_address =
             self.check_location(declared.return_address, cfa, returns_to, state);
-        let claims = self.facts.preserved.iter().zip(&declared.preserved);
-        for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
+        let declared_rules = self.abi_info.preserved.iter().zip(&declared.preserved);
+        for ((register, place), verdict) in declared_rules.zip(&mut verdicts.preserved) {
             *verdict =
                 self.check_location(*place, cfa, AbstractValue::entry_value(*register), state);
         }
         if let Some(place) = declared.stack_pointer {
             let found = self.check_location(place, cfa, self.cfa, state);
-            judgement.cfa = judgement.cfa.max(found);
+            verdicts.cfa = verdicts.cfa.max(found);
         }
-        judgement
+        verdicts
     }
 
     /// The value at a row's return address rule, if code has moved the return address past data
     /// behind the call: it is where a return would find it, or it is already popped.
     fn moved_return_address(
         &self,
-        place: RuleLocation,
+        location: RuleLocation,
         cfa: AbstractValue,
         state: &AbstractState,
     ) -> Option<AbstractValue> {
-        let (column, pushes) = (self.facts.return_address, i64::from(self.facts.call_pushes));
+        let (column, pushes) = (
+            self.abi_info.return_address,
+            i64::from(self.abi_info.call_pushes),
+        );
         let own = self.cfa.plus(-pushes);
-        let above = own.distance_from(state.get(self.facts.stack_pointer));
+        let above = own.distance_from(state.get(self.abi_info.stack_pointer));
         let is_popped = above.is_some_and(|above| above < 0);
-        let found = match place {
+        let found = match location {
             RuleLocation::Register(register, offset) if is_popped => {
                 state.get(register).plus(offset)
             }
@@ -332,13 +337,13 @@ impl<'t> RowChecker<'t> {
     /// entry declares by a private convention.
     pub(crate) fn excuse_agreements(
         &self,
-        found: &mut Judgement,
+        found: &mut RowVerdicts,
         row: &DeclaredRow,
         state: &AbstractState,
         of_entry: &[&DeclaredRow],
     ) {
-        let claims = row.preserved.iter().zip(&mut found.preserved);
-        for (at, (place, verdict)) in claims.enumerate() {
+        let declared_rules = row.preserved.iter().zip(&mut found.preserved);
+        for (at, (place, verdict)) in declared_rules.enumerate() {
             let RuleLocation::Register(other, offset) = *place else {
                 continue;
             };
@@ -359,14 +364,14 @@ impl<'t> RowChecker<'t> {
     /// is reported once.
     fn check_location(
         &self,
-        place: RuleLocation,
+        location: RuleLocation,
         cfa: AbstractValue,
         wanted: AbstractValue,
         state: &AbstractState,
     ) -> Verdict {
-        match place {
+        match location {
             RuleLocation::Undefined => Verdict::Proven,
-            RuleLocation::Register(register, _) if is_pushed(register, self.facts) => {
+            RuleLocation::Register(register, _) if is_pushed(register, self.abi_info) => {
                 Verdict::Refuted
             }
             RuleLocation::Register(register, offset) => {
@@ -398,7 +403,7 @@ impl<'t> RowChecker<'t> {
 
     /// The state at the start of code that only its row describes.
     pub(crate) fn entry_state(&self, declared: &DeclaredRow) -> Option<AbstractState> {
-        let sp = self.facts.stack_pointer;
+        let sp = self.abi_info.stack_pointer;
         let RuleLocation::Register(register, offset) = declared.cfa else {
             return None;
         };
@@ -407,8 +412,8 @@ impl<'t> RowChecker<'t> {
             return None;
         }
         state.set(sp, self.cfa.plus(offset.checked_neg()?));
-        let registers = self.facts.preserved.iter().zip(&declared.preserved);
-        let column = self.facts.return_address;
+        let registers = self.abi_info.preserved.iter().zip(&declared.preserved);
+        let column = self.abi_info.return_address;
         let own = [(&column, &declared.return_address)];
         for (register, place) in registers.chain(own) {
             let value = AbstractValue::entry_value(*register);
@@ -431,10 +436,12 @@ impl<'t> RowChecker<'t> {
             RuleLocation::Register(register, _) => Some(register),
             _ => None,
         };
-        let first = claimed.into_iter().chain([self.facts.stack_pointer]);
+        let first = claimed.into_iter().chain([self.abi_info.stack_pointer]);
         // A register that calls change is useless behind the next one.
-        let preserved = self.facts.preserved.iter().copied();
-        let registers = first.chain(preserved).chain(0..self.facts.return_address);
+        let preserved = self.abi_info.preserved.iter().copied();
+        let registers = first
+            .chain(preserved)
+            .chain(0..self.abi_info.return_address);
         let mut found = registers.filter_map(|register| {
             let distance = self.cfa.distance_from(state.get(register))?;
             Some((register, distance))
@@ -454,13 +461,13 @@ impl<'t> RowChecker<'t> {
         let slots = state.slots().iter();
         let mut found = slots.filter(|slot| slot.value == wanted);
         let slot = found.find_map(|slot| slot.address.distance_from(self.cfa));
-        let is_own = state.get(register) == wanted && register != self.facts.return_address;
+        let is_own = state.get(register) == wanted && register != self.abi_info.return_address;
         match (slot, claim) {
             (Some(offset), RuleLocation::CfaOffset(_)) => Some(RuleLocation::CfaOffset(offset)),
             _ if is_own => Some(RuleLocation::Register(register, 0)),
             (Some(offset), _) => Some(RuleLocation::CfaOffset(offset)),
             (None, _) => {
-                let mut others = 0..self.facts.return_address;
+                let mut others = 0..self.abi_info.return_address;
                 let other = others.find(|other| state.get(*other) == wanted)?;
                 Some(RuleLocation::Register(other, 0))
             }
@@ -469,40 +476,40 @@ impl<'t> RowChecker<'t> {
 }
 
 /// A row as a verifier state, if that expresses it.
-fn annotation(declared: &DeclaredRow, facts: &AbiInfo) -> Option<VerifierState> {
-    let mut claim = VerifierState::UNKNOWN;
+fn annotation(declared: &DeclaredRow, abi_info: &AbiInfo) -> Option<VerifierState> {
+    let mut expected = VerifierState::UNKNOWN;
     let RuleLocation::Register(register, offset) = declared.cfa else {
         return None;
     };
     let distance = i16::try_from(offset).ok()?.checked_neg()?;
-    let pushed = i64::from(facts.call_pushes);
-    let is_plain = facts.points_at_frames(register)
+    let pushed = i64::from(abi_info.call_pushes);
+    let is_plain = abi_info.points_at_frames(register)
         && declared.return_address == RuleLocation::CfaOffset(-pushed)
         && matches!(
             declared.stack_pointer,
             None | Some(RuleLocation::CfaValue(0))
         )
         && !declared.signal_frame;
-    if !is_plain || !claim.set_register(register, RegisterContents::StackAddress(distance)) {
+    if !is_plain || !expected.set_register(register, RegisterContents::StackAddress(distance)) {
         return None;
     }
-    for (register, place) in facts.preserved.iter().zip(&declared.preserved) {
-        let is_told = match *place {
+    for (register, place) in abi_info.preserved.iter().zip(&declared.preserved) {
+        let is_reported = match *place {
             RuleLocation::Undefined => true,
             RuleLocation::Register(own, 0) if own == *register => {
-                claim.get(*register) == RegisterContents::Other
-                    && claim.set_register(*register, RegisterContents::EntryValue)
+                expected.get(*register) == RegisterContents::Other
+                    && expected.set_register(*register, RegisterContents::EntryValue)
             }
             RuleLocation::CfaOffset(offset) => {
-                claim.set_saved_at(*register, i16::try_from(offset).ok()?)
+                expected.set_saved_at(*register, i16::try_from(offset).ok()?)
             }
             _ => false,
         };
-        if !is_told {
+        if !is_reported {
             return None;
         }
     }
-    Some(claim)
+    Some(expected)
 }
 
 /// The registers and slots that a true row implies, for a simple comparison.
@@ -518,21 +525,23 @@ impl ExpectedState {
     /// The expected state of a row; `None` if it takes more than registers and slots.
     fn from_row(
         declared: &DeclaredRow,
-        facts: &AbiInfo,
+        abi_info: &AbiInfo,
         cfa: AbstractValue,
     ) -> Option<ExpectedState> {
         let mut proof = ExpectedState {
             registers: Vec::new(),
             slots: Vec::new(),
         };
-        let preserved = facts.preserved.iter().zip(&declared.preserved);
-        let registers = preserved.chain([(&facts.return_address, &declared.return_address)]);
+        let preserved = abi_info.preserved.iter().zip(&declared.preserved);
+        let registers = preserved.chain([(&abi_info.return_address, &declared.return_address)]);
         let registers =
             registers.map(|(register, place)| (AbstractValue::entry_value(*register), *place));
         let own = [declared.cfa].into_iter().chain(declared.stack_pointer);
         for (holds, place) in registers.chain(own.map(|place| (cfa, place))) {
             match place {
-                RuleLocation::Register(register, _) if is_pushed(register, facts) => return None,
+                RuleLocation::Register(register, _) if is_pushed(register, abi_info) => {
+                    return None;
+                }
                 RuleLocation::Register(register, offset) => {
                     let base = holds.plus(offset.checked_neg()?);
                     if !base.is_address() {
@@ -567,8 +576,8 @@ impl ExpectedState {
 }
 
 /// Whether a column stands for a return address on the stack, and not in a register.
-fn is_pushed(register: u8, facts: &AbiInfo) -> bool {
-    register == facts.return_address && facts.call_pushes != 0
+fn is_pushed(register: u8, abi_info: &AbiInfo) -> bool {
+    register == abi_info.return_address && abi_info.call_pushes != 0
 }
 
 fn compare_value(value: AbstractValue, wanted: AbstractValue) -> Verdict {

@@ -61,23 +61,23 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
     if let Some(version) = version
         && tables::sections(file, TableSource::Auto).is_ok()
     {
-        let told = SframeComparison::new(subject, machine, version, &functions);
-        findings.extend(told.differences());
-        findings.extend(told.holes());
+        let comparison = SframeComparison::new(subject, machine, version, &functions);
+        findings.extend(comparison.differences());
+        findings.extend(comparison.holes());
     }
     findings
 }
 
 /// Faults that keep readers from finding entries.
-fn disorder(reading: &sframe::SframeSection) -> Vec<Finding> {
+fn disorder(section: &sframe::SframeSection) -> Vec<Finding> {
     let start_behind = |offset: u64| {
-        let functions = reading.functions.iter();
+        let functions = section.functions.iter();
         let first = functions
             .filter(|function| function.origin > offset)
             .min_by_key(|f| f.origin);
         first.map_or(Vaddr(0), |function| function.start)
     };
-    let all = reading.disorder(MAX_FINDINGS_PER_KIND);
+    let all = section.disorder(MAX_FINDINGS_PER_KIND);
     let mut findings: BTreeMap<&'static str, Finding> = BTreeMap::new();
     for found in &all {
         let (kind, at, subject) = match *found {
@@ -130,7 +130,7 @@ fn disorder(reading: &sframe::SframeSection) -> Vec<Finding> {
 /// Both sections as comparable rows.
 struct SframeComparison<'s, 'f> {
     subject: &'s CheckSubject<'f>,
-    machine: SframeAbi,
+    abi: SframeAbi,
     /// The parts of `.eh_frame` that SFrame can express.
     own: Table,
     /// The rows of `.sframe`.
@@ -140,18 +140,18 @@ struct SframeComparison<'s, 'f> {
 impl<'s, 'f> SframeComparison<'s, 'f> {
     fn new(
         subject: &'s CheckSubject<'f>,
-        machine: SframeAbi,
+        abi: SframeAbi,
         version: SframeVersion,
         functions: &[SframeFunction],
     ) -> SframeComparison<'s, 'f> {
         // Version 1 has no field for outermost frames, and signal frames are marked in version 3
         // only.
-        let expected = sframe::functions(subject.table(), machine, version).functions;
-        let (own, _) = sframe::table(&expected, machine);
-        let (other, _) = sframe::table(&sframe::repair(functions), machine);
+        let expected = sframe::functions(subject.table(), abi, version).functions;
+        let (own, _) = sframe::table(&expected, abi);
+        let (other, _) = sframe::table(&sframe::repair(functions), abi);
         SframeComparison {
             subject,
-            machine,
+            abi,
             own,
             other,
         }
@@ -199,23 +199,23 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
     }
 
     /// If the code proves the row of `.eh_frame`, a different one is wrong.
-    fn severity(&self, prover: &mut UnitChecker, at: Vaddr) -> Severity {
+    fn severity(&self, unit_checker: &mut UnitChecker, at: Vaddr) -> Severity {
         let Some(unit) = self.subject.program().unit_of(at.0) else {
             return Severity::Unproven;
         };
-        let report = self.subject.check_unit(prover, unit);
+        let report = self.subject.check_unit(unit_checker, unit);
         let before = report.rows.iter().filter(|row| row.start <= at);
         let row = before.max_by_key(|row| row.start);
-        match row.and_then(|row| row.judgement) {
-            Some(judgement) if judgement.worst() == Verdict::Proven => Severity::Refuted,
+        match row.and_then(|row| row.verdicts) {
+            Some(verdicts) if verdicts.worst() == Verdict::Proven => Severity::Refuted,
             _ => Severity::Unproven,
         }
     }
 
     /// The first difference of two rows: its subject, and both rules.
     fn difference(&self, own: &Row<'_>, other: &Row<'_>) -> Option<(String, String, String)> {
-        let return_address = self.machine.return_address();
-        let frame_pointer = self.machine.frame_pointer();
+        let return_address = self.abi.return_address();
+        let frame_pointer = self.abi.frame_pointer();
         let is_outermost =
             |row: &Row<'_>| row.rule(return_address) == Some(RegisterRule::Undefined);
         let abi = self.own.abi();
@@ -275,7 +275,7 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
         let is_outermost = |fde: &Fde| {
             self.own.rows(fde).all(|start| {
                 let row = self.own.row(start.row);
-                let rule = row.and_then(|row| row.rule(self.machine.return_address()));
+                let rule = row.and_then(|row| row.rule(self.abi.return_address()));
                 rule == Some(RegisterRule::Undefined)
             })
         };

@@ -38,7 +38,7 @@ impl Memory for EchoMemory {
         if into.len() != bytes.len() {
             return Err(Unreadable {
                 addr,
-                why: UnreadableReason::Unmapped,
+                reason: UnreadableReason::Unmapped,
             });
         }
         into.copy_from_slice(&bytes);
@@ -168,11 +168,11 @@ fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<
         };
         causes.push((distance, finding, Vec::new()));
     }
-    let told = causes.into_iter().map(|(_, mut finding, others)| {
+    let findings = causes.into_iter().map(|(_, mut finding, others)| {
         if !others.is_empty() {
             finding.subject = format!("{} (as {})", finding.subject, others.join(", "));
         }
         finding
     });
-    told.collect()
+    findings.collect()
 }

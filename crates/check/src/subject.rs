@@ -95,9 +95,9 @@ impl<'f> CheckSubject<'f> {
     pub fn new(
         file: &'f ElfFile,
         declarations: &'f DeclaredTable,
-        authors: impl Into<CodeOrigins>,
+        origins: impl Into<CodeOrigins>,
     ) -> Result<CheckSubject<'f>, SubjectError> {
-        let authors = authors.into();
+        let authors = origins.into();
         let abi = declarations.table.abi();
         let Some(mut machine) = Lifter::new(abi) else {
             return Err(SubjectError::Arch {
@@ -105,8 +105,8 @@ impl<'f> CheckSubject<'f> {
                 arch: abi.arch,
             });
         };
-        let judge = RowChecker::new(&declarations.table, machine.abi_info());
-        let extents = extents(file, declarations, &judge);
+        let row_checker = RowChecker::new(&declarations.table, machine.abi_info());
+        let extents = extents(file, declarations, &row_checker);
         let symbols = file.symbols();
         let lost = synthesis::noreturn_addresses(file, symbols);
         let never_returns = |address| lost.contains(&address);
@@ -124,7 +124,7 @@ impl<'f> CheckSubject<'f> {
             origins: authors,
             declared_table: declarations,
             program,
-            row_checker: judge,
+            row_checker,
             symbols,
             lines: None,
         };
@@ -197,7 +197,7 @@ impl<'f> CheckSubject<'f> {
     /// ABI parameters of its architecture.
     #[must_use]
     pub fn abi_info(&self) -> &'static AbiInfo {
-        self.row_checker.facts
+        self.row_checker.abi_info
     }
 
     /// Sets returns of functions, with their behavior, and other exits. Returns whether that is new
@@ -254,11 +254,11 @@ impl<'f> CheckSubject<'f> {
 }
 
 /// Functions that unknown callers may call; hand-written code may call any.
-fn functions(symbols: &Symbols, authors: &CodeOrigins) -> impl Iterator<Item = u64> {
+fn functions(symbols: &Symbols, origins: &CodeOrigins) -> impl Iterator<Item = u64> {
     let functions = symbols.iter().filter(|symbol| {
         let is_seen = || symbol.binding != Binding::Local;
         symbol.is_function
-            && (is_seen() || authors.origin_at(symbol.address) == CodeOrigin::HandWritten)
+            && (is_seen() || origins.origin_at(symbol.address) == CodeOrigin::HandWritten)
     });
     functions.map(|symbol| symbol.address.0)
 }
@@ -267,7 +267,7 @@ fn functions(symbols: &Symbols, authors: &CodeOrigins) -> impl Iterator<Item = u
 fn extents(
     file: &ElfFile,
     declarations: &DeclaredTable,
-    judge: &RowChecker<'_>,
+    row_checker: &RowChecker<'_>,
 ) -> Vec<CodeExtent> {
     let table = &declarations.table;
     let fdes = declarations.by_start.iter();
@@ -280,22 +280,22 @@ fn extents(
         extents.push(CodeExtent {
             start: fde.start.0,
             end: fde.end.0,
-            kind: part(file, table, fde, judge),
+            kind: part(file, table, fde, row_checker),
         });
     }
     extents
 }
 
 /// How control enters an entry's code: an entry that is declared as after a call is a function.
-fn part(file: &ElfFile, table: &Table, fde: &Fde, judge: &RowChecker<'_>) -> ExtentKind {
+fn part(file: &ElfFile, table: &Table, fde: &Fde, row_checker: &RowChecker<'_>) -> ExtentKind {
     /// GCC begins a cold part with one if a landing pad must not be at its start.
     const NOP: u8 = 0x90;
-    let facts = judge.facts;
+    let abi_info = row_checker.abi_info;
     let mut rows = table.rows(fde);
-    let first = rows.next().and_then(|row| judge.declared(row.row));
+    let first = rows.next().and_then(|row| row_checker.declared(row.row));
     let is_as_called = first.is_some_and(|row| {
-        row.cfa == RuleLocation::Register(facts.stack_pointer, facts.call_pushes.into())
-            && row.return_address == RuleLocation::CfaOffset(-i64::from(facts.call_pushes))
+        row.cfa == RuleLocation::Register(abi_info.stack_pointer, abi_info.call_pushes.into())
+            && row.return_address == RuleLocation::CfaOffset(-i64::from(abi_info.call_pushes))
     });
     let is_nop = rows.next().is_some_and(|second| {
         let bytes = file.bytes_at(fde.start, second.start.0 - fde.start.0);

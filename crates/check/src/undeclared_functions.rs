@@ -12,8 +12,8 @@ use unspool_synthesis::ElfCodeImage;
 use crate::subject::CheckSubject;
 
 /// The starts of entries that are functions although their first rows say otherwise.
-pub(crate) fn undeclared_functions(subject: &CheckSubject<'_>, machine: Lifter) -> Vec<u64> {
-    let mut analyzer = Analyzer::new(machine);
+pub(crate) fn undeclared_functions(subject: &CheckSubject<'_>, lifter: Lifter) -> Vec<u64> {
+    let mut analyzer = Analyzer::new(lifter);
     let program = subject.program();
     let alone = |unit: usize| {
         let mut extents = program.unit(unit);

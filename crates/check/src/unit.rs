@@ -18,19 +18,19 @@ use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::hint::{self, Hint};
 use crate::origin::CodeOrigin;
 use crate::path::JumpEdge;
-use crate::row_checker::{Aspect, Judgement, RowChecker, Verdict};
+use crate::row_checker::{Aspect, RowChecker, RowVerdicts, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit_checker::UnitChecker;
 
 /// The verdict on one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowVerdict {
+pub struct CheckedRow {
     /// The address of the row.
     pub start: Vaddr,
     /// The row.
     pub row: RowId,
     /// The join over all its instructions; `None` if none is reached.
-    pub judgement: Option<Judgement>,
+    pub verdicts: Option<RowVerdicts>,
 }
 
 /// A rule of a row that is not proven before an instruction.
@@ -54,7 +54,7 @@ pub struct Discrepancy {
 #[derive(Debug, Clone, Default)]
 pub struct UnitReport {
     /// Their rows, ascending.
-    pub rows: Vec<RowVerdict>,
+    pub rows: Vec<CheckedRow>,
     /// Rules that are not proven, in code order.
     pub discrepancies: Vec<Discrepancy>,
     /// Joins of paths with different stack heights: the address, and the two sources.
@@ -93,17 +93,17 @@ impl UnitReport {
 impl CheckSubject<'_> {
     /// Checks the rows of a unit of the program.
     #[must_use]
-    pub fn check_unit(&self, prover: &mut UnitChecker, unit: usize) -> UnitReport {
+    pub fn check_unit(&self, unit_checker: &mut UnitChecker, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
         // Callers may rely on preserved registers: hand-written code must be known.
         let left = match self.origin_of_unit(unit) {
             CodeOrigin::HandWritten => rows,
-            CodeOrigin::Compiler => match self.verify_unit(prover, unit, rows) {
+            CodeOrigin::Compiler => match self.verify_unit(unit_checker, unit, rows) {
                 Ok(report) => return report,
                 Err(rows) => rows,
             },
         };
-        self.check_unit_by_dataflow(&mut prover.analyzer, unit, left)
+        self.check_unit_by_dataflow(&mut unit_checker.analyzer, unit, left)
     }
 
     /// The same by the dataflow analysis.
@@ -111,7 +111,7 @@ impl CheckSubject<'_> {
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
-        rows: Vec<RowVerdict>,
+        rows: Vec<CheckedRow>,
     ) -> UnitReport {
         let (sure, guesses) =
             self.check_unit_with_targets(analyzer, unit, rows.clone(), &IndirectTargets::default());
@@ -154,12 +154,12 @@ impl CheckSubject<'_> {
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
-        rows: Vec<RowVerdict>,
-        guesses: &IndirectTargets,
+        rows: Vec<CheckedRow>,
+        targets: &IndirectTargets,
     ) -> (UnitReport, Option<IndirectTargets>) {
         let mut guide = TableAssumptions::new(self, unit, &rows);
-        guide.guesses = &guesses.targets;
-        guide.begin = guesses.function_entry_state.as_ref();
+        guide.guesses = &targets.targets;
+        guide.begin = targets.function_entry_state.as_ref();
         let analysis = self.analyze(analyzer, unit, &guide);
         let address = |id| Vaddr(analysis.code().range(id).start);
         let meeting = |conflict: &StackHeightConflict| {
@@ -171,15 +171,15 @@ impl CheckSubject<'_> {
             assumes_bounds: analysis.assumes_bounds(),
             ..UnitReport::default()
         };
-        self.check_rows(unit, &analysis, guesses, &mut report);
-        let maker = self.origin_of_unit(unit);
-        if maker == CodeOrigin::HandWritten {
+        self.check_rows(unit, &analysis, targets, &mut report);
+        let origin = self.origin_of_unit(unit);
+        if origin == CodeOrigin::HandWritten {
             self.refute_at_height_conflicts(&mut report);
             report
                 .other_exits
                 .extend(self.jumps_out_of_extents(analysis.code()));
         }
-        let is_known = maker == CodeOrigin::HandWritten
+        let is_known = origin == CodeOrigin::HandWritten
             && self.lines.is_some()
             && !report.unreached.is_empty();
         let next = is_known.then(|| self.unreached_code(&analysis));
@@ -193,18 +193,19 @@ impl CheckSubject<'_> {
             let declared = self.row_checker.declared(row);
             declared.is_some_and(|declared| declared.cfa.is_relative_to(sp))
         };
-        let doubts = report.discrepancies.iter();
-        let of_cfa = doubts.filter(|doubt| doubt.aspect == Aspect::Cfa && counts(doubt.row));
-        for doubt in of_cfa {
+        let discrepancies = report.discrepancies.iter();
+        let of_cfa = discrepancies
+            .filter(|discrepancy| discrepancy.aspect == Aspect::Cfa && counts(discrepancy.row));
+        for discrepancy in of_cfa {
             let behind = report
                 .rows
-                .partition_point(|row| row.start <= doubt.address);
+                .partition_point(|row| row.start <= discrepancy.address);
             let row = behind
                 .checked_sub(1)
                 .and_then(|row| report.rows.get_mut(row));
             let mut meetings = report.conflicts.iter();
-            if let Some(known) = row.and_then(|row| row.judgement.as_mut())
-                && meetings.any(|[at, ..]| *at == doubt.address)
+            if let Some(known) = row.and_then(|row| row.verdicts.as_mut())
+                && meetings.any(|[at, ..]| *at == discrepancy.address)
             {
                 known.cfa = Verdict::Refuted;
             }
@@ -257,14 +258,14 @@ impl CheckSubject<'_> {
     }
 
     /// The rows of a unit, unchecked.
-    pub(crate) fn rows_of(&self, unit: usize) -> Vec<RowVerdict> {
+    pub(crate) fn rows_of(&self, unit: usize) -> Vec<CheckedRow> {
         let extents = self.program().unit(unit);
         let mut rows = Vec::new();
         for (_, fde) in extents.filter_map(|extent| self.fde_of(&extent)) {
-            rows.extend(self.table().rows(fde).map(|row| RowVerdict {
+            rows.extend(self.table().rows(fde).map(|row| CheckedRow {
                 start: row.start,
                 row: row.row,
-                judgement: None,
+                verdicts: None,
             }));
         }
         rows
@@ -275,11 +276,11 @@ impl CheckSubject<'_> {
         &self,
         unit: usize,
         analysis: &Analysis<'_>,
-        guesses: &IndirectTargets,
+        targets: &IndirectTargets,
         report: &mut UnitReport,
     ) {
         let mut walk = RowWalk::new(self, unit, report);
-        walk.guessed_insns = &guesses.unreached;
+        walk.guessed_insns = &targets.unreached;
         analysis
             .visit_filtered(|insn, state, written| walk.visit_insn(analysis, insn, state, written));
         self.note_unreached(analysis, report);
@@ -300,8 +301,8 @@ impl CheckSubject<'_> {
             }
             let extent = |at| self.program().index_containing(at);
             let last = report.unreached.last();
-            let is_told = last.is_some_and(|last| extent(last.0) == extent(range.start));
-            if is_told || code.is_padding(insn) || self.has_no_caller(range.start) {
+            let is_reported = last.is_some_and(|last| extent(last.0) == extent(range.start));
+            if is_reported || code.is_padding(insn) || self.has_no_caller(range.start) {
                 continue;
             }
             if !self.is_data(&before, &range) {
@@ -372,7 +373,7 @@ impl CheckSubject<'_> {
             return;
         };
         if self.row_checker.matches_expected_state(row.row, state) {
-            row.judgement.get_or_insert(Judgement::PROVEN);
+            row.verdicts.get_or_insert(RowVerdicts::PROVEN);
             return;
         }
         let mut found = self.row_checker.check(row.row, state, pc).capped_at(worst);
@@ -388,21 +389,22 @@ impl CheckSubject<'_> {
             self.row_checker
                 .excuse_agreements(&mut found, declared, state, &of_entry);
         }
-        row.judgement = Some(match &row.judgement {
+        row.verdicts = Some(match &row.verdicts {
             Some(known) => known.join(&found),
             None => found,
         });
         if found.worst() != Verdict::Proven {
-            let doubts = discrepancies_of(&self.row_checker, row.row, &found, state, pc);
-            report.discrepancies.extend(doubts);
+            let discrepancies = discrepancies_of(&self.row_checker, row.row, &found, state, pc);
+            report.discrepancies.extend(discrepancies);
         }
     }
 
     /// Whether a row depends on something that a running callee owns: registers that it may change,
     /// or memory below the stack pointer.
     fn depends_on_callee(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
-        let facts = self.abi_info();
-        declared.reads & facts.clobbered != 0 || state.has_below(state.get(facts.stack_pointer))
+        let abi_info = self.abi_info();
+        declared.reads & abi_info.clobbered != 0
+            || state.has_below(state.get(abi_info.stack_pointer))
     }
 
     /// Whether the entry at an address is an outermost or a signal frame.
@@ -417,7 +419,7 @@ impl CheckSubject<'_> {
         let ValueFact::TableTarget(JumpTable {
             address,
             max_index: Some(0),
-            entries: JumpTableEncoding::Absolute64,
+            encoding: JumpTableEncoding::Absolute64,
         }) = value.fact()
         else {
             return None;
@@ -494,7 +496,7 @@ pub(crate) struct RowWalk<'w, 's> {
     /// The instructions, ascending, that only guesses reach: nothing is refuted there.
     guessed_insns: &'w [u64],
     /// Origin of the unit.
-    maker: CodeOrigin,
+    origin: CodeOrigin,
 }
 
 impl<'w, 's> RowWalk<'w, 's> {
@@ -516,7 +518,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             unchecked_writes: 0,
             last: 0..0,
             guessed_insns: &[],
-            maker: subject.origin_of_unit(unit),
+            origin: subject.origin_of_unit(unit),
         };
         walk.read_row();
         walk
@@ -549,14 +551,14 @@ impl<'w, 's> RowWalk<'w, 's> {
                 true => Verdict::Unproven,
                 false => Verdict::Refuted,
             };
-            let mut judge = |state: &AbstractState| {
+            let mut check = |state: &AbstractState| {
                 self.subject
                     .check_row(self.row, state, range.start, worst, self.report);
                 self.report.discrepancies.len()
             };
-            let before = judge(state);
+            let before = check(state);
             if let Some(state) = &across {
-                judge(state);
+                check(state);
                 self.note_call(before);
             }
         }
@@ -570,13 +572,13 @@ impl<'w, 's> RowWalk<'w, 's> {
 
     /// Adds hints to discrepancies, from an index on, that only exist while a callee runs.
     fn note_call(&mut self, from: usize) {
-        let doubts = self
+        let discrepancies = self
             .report
             .discrepancies
             .get_mut(from..)
             .unwrap_or_default();
         if let Some(declared) = self.declared {
-            hint::note_clobbered(&self.subject.row_checker, declared, doubts);
+            hint::note_clobbered(&self.subject.row_checker, declared, discrepancies);
         }
     }
 
@@ -597,22 +599,22 @@ impl<'w, 's> RowWalk<'w, 's> {
                 .fall_through_ends
                 .push([range.start, range.end].map(Vaddr));
         }
-        if self.maker == CodeOrigin::HandWritten {
+        if self.origin == CodeOrigin::HandWritten {
             self.visit_successor_functions(analysis, insn, state);
         }
     }
 
     /// Notes an exit by an instruction.
     fn note_flow(&mut self, at: u64, flow: Flow, state: &AbstractState) {
-        let facts = self.subject.abi_info();
-        let sp = facts.stack_pointer;
+        let abi_info = self.subject.abi_info();
+        let sp = abi_info.stack_pointer;
         let exit = match flow {
             Flow::Return { pops } => {
                 let lost = (Vaddr(at), self.subject.unrestored_registers(state));
                 self.report.unrestored_at_returns.push(lost);
                 let top = state.get(sp);
                 let target = state.load(top).unwrap_or(AbstractValue::UNKNOWN);
-                let left = top.plus(facts.call_pushes.into());
+                let left = top.plus(abi_info.call_pushes.into());
                 self.exit(target, state, left.plus(pops.into()))
             }
             // The return address was popped.
@@ -632,15 +634,16 @@ impl<'w, 's> RowWalk<'w, 's> {
         state: &AbstractState,
         left: AbstractValue,
     ) -> Option<ReturnBehavior> {
-        let facts = self.subject.abi_info();
-        let behind = target.bytes_past_return_address(facts.return_address)?;
-        let cfa = AbstractValue::entry_value(facts.stack_pointer).plus(facts.call_pushes.into());
+        let abi_info = self.subject.abi_info();
+        let behind = target.bytes_past_return_address(abi_info.return_address)?;
+        let cfa =
+            AbstractValue::entry_value(abi_info.stack_pointer).plus(abi_info.call_pushes.into());
         let popped = left.distance_from(cfa)?;
         if behind > 0 {
             return (popped == 0).then_some(ReturnBehavior::SkipsData(behind));
         }
-        if popped == 0 && self.maker == CodeOrigin::HandWritten {
-            let registers = (0..64).filter(|register| facts.clobbered >> register & 1 != 0);
+        if popped == 0 && self.origin == CodeOrigin::HandWritten {
+            let registers = (0..64).filter(|register| abi_info.clobbered >> register & 1 != 0);
             let kept = registers
                 .filter(|register| state.get(*register) == AbstractValue::entry_value(*register));
             return Some(ReturnBehavior::PreservesExtra(
@@ -652,7 +655,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
         let saved = |at: i64| {
             let holds = state.load(cfa.plus(at)).unwrap_or(AbstractValue::UNKNOWN);
-            let mut preserved = facts.preserved.iter().copied();
+            let mut preserved = abi_info.preserved.iter().copied();
             preserved.find(|register| holds == AbstractValue::entry_value(*register))
         };
         let words = (1..=-popped / 8).map(|word| saved(-8 * word));
@@ -700,8 +703,8 @@ impl<'w, 's> RowWalk<'w, 's> {
         to: u64,
         state: &AbstractState,
     ) {
-        let (facts, program) = (self.subject.abi_info(), self.subject.program());
-        let sp = facts.stack_pointer;
+        let (abi_info, program) = (self.subject.abi_info(), self.subject.program());
+        let sp = abi_info.stack_pointer;
         let is_own = program.index_containing(to) == program.index_containing(from.start);
         if is_own || !program.starts_function(to) {
             return;
@@ -714,7 +717,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let Some((row, declared)) = self.subject.first_row(to) else {
             return;
         };
-        let real = pushed + i64::from(facts.call_pushes);
+        let real = pushed + i64::from(abi_info.call_pushes);
         if matches!(declared.cfa, RuleLocation::Register(register, offset) if register == sp && offset != real)
         {
             self.report.discrepancies.push(Discrepancy {
@@ -739,9 +742,9 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
         if let Some(row) = self.report.rows.get_mut(self.row) {
             let verdict = Verdict::Refuted;
-            row.judgement = Some(Judgement {
+            row.verdicts = Some(RowVerdicts {
                 return_address: verdict,
-                ..row.judgement.unwrap_or(Judgement::PROVEN)
+                ..row.verdicts.unwrap_or(RowVerdicts::PROVEN)
             });
             self.report.discrepancies.push(Discrepancy {
                 address: Vaddr(at),
@@ -759,9 +762,10 @@ impl<'w, 's> RowWalk<'w, 's> {
     /// A register that a row declares saved is lost if it has another value at a return. The value
     /// may still be in its slot, but the caller does not look there.
     fn check_unrestored(&mut self, at: u64, state: &AbstractState) {
-        let facts = self.subject.abi_info();
-        let sp = facts.stack_pointer;
-        let is_return = state.get(sp) == AbstractValue::entry_value(sp) && facts.is_return(state);
+        let abi_info = self.subject.abi_info();
+        let sp = abi_info.stack_pointer;
+        let is_return =
+            state.get(sp) == AbstractValue::entry_value(sp) && abi_info.is_return(state);
         let Some(declared) = self.declared.filter(|_| is_return) else {
             return;
         };
@@ -769,20 +773,20 @@ impl<'w, 's> RowWalk<'w, 's> {
         let Some(row) = self.report.rows.get_mut(self.row) else {
             return;
         };
-        let claims = facts.preserved.iter().zip(&declared.preserved);
-        for (place, (register, claim)) in claims.enumerate() {
+        let declared_rules = abi_info.preserved.iter().zip(&declared.preserved);
+        for (place, (register, location)) in declared_rules.enumerate() {
             let is_lost = lost >> (register & 63) & 1 != 0;
             // If its slot was overwritten, the row as such is reported.
-            let is_saved = matches!(*claim, RuleLocation::CfaOffset(offset)
+            let is_saved = matches!(*location, RuleLocation::CfaOffset(offset)
                 if state.load(self.subject.row_checker.cfa_value().plus(offset)) == Some(AbstractValue::entry_value(*register)));
             if !is_lost || !is_saved {
                 continue;
             }
-            let mut judgement = row.judgement.unwrap_or(Judgement::PROVEN);
-            if let Some(verdict) = judgement.preserved.get_mut(place) {
+            let mut verdicts = row.verdicts.unwrap_or(RowVerdicts::PROVEN);
+            if let Some(verdict) = verdicts.preserved.get_mut(place) {
                 *verdict = Verdict::Refuted;
             }
-            row.judgement = Some(judgement);
+            row.verdicts = Some(verdicts);
             self.report.discrepancies.push(Discrepancy {
                 address: Vaddr(at),
                 row: row.row,
@@ -828,25 +832,25 @@ impl<'w, 's> RowWalk<'w, 's> {
 }
 
 fn discrepancies_of(
-    judge: &RowChecker<'_>,
+    row_checker: &RowChecker<'_>,
     row: RowId,
-    found: &Judgement,
+    found: &RowVerdicts,
     state: &AbstractState,
     pc: u64,
 ) -> Vec<Discrepancy> {
-    let facts = judge.facts;
-    let declared = judge.declared(row);
-    let claim = |aspect| {
+    let abi_info = row_checker.abi_info;
+    let declared = row_checker.declared(row);
+    let location = |aspect| {
         declared.map_or(RuleLocation::Undefined, |declared| {
-            declared.rule_for(aspect, facts)
+            declared.rule_for(aspect, abi_info)
         })
     };
-    let doubted = found.aspects(facts);
-    let doubted = doubted.filter(|(_, verdict)| *verdict != Verdict::Proven);
-    let doubts = doubted.map(|(aspect, verdict)| {
+    let unproven = found.aspects(abi_info);
+    let unproven = unproven.filter(|(_, verdict)| *verdict != Verdict::Proven);
+    let discrepancies = unproven.map(|(aspect, verdict)| {
         let is_for_signals = matches!(
-            claim(aspect),
-            RuleLocation::CfaOffset(offset) if judge.is_below_red_zone(judge.cfa_value().plus(offset), state)
+            location(aspect),
+            RuleLocation::CfaOffset(offset) if row_checker.is_below_red_zone(row_checker.cfa_value().plus(offset), state)
         );
         let truth = match aspect {
             // The declared slot does not count; the register itself may be restored.
@@ -854,11 +858,11 @@ fn discrepancies_of(
                 let is_back = state.get(register) == AbstractValue::entry_value(register);
                 is_back.then_some(RuleLocation::Register(register, 0))
             }
-            Aspect::Cfa => judge
-                .actual_cfa(claim(aspect), state)
+            Aspect::Cfa => row_checker
+                .actual_cfa(location(aspect), state)
                 .map(|(register, offset)| RuleLocation::Register(register, offset)),
-            Aspect::ReturnAddress => judge.actual_location(facts.return_address, claim(aspect), state),
-            Aspect::Register(register) => judge.actual_location(register, claim(aspect), state),
+            Aspect::ReturnAddress => row_checker.actual_location(abi_info.return_address, location(aspect), state),
+            Aspect::Register(register) => row_checker.actual_location(register, location(aspect), state),
         };
         Discrepancy {
             address: Vaddr(pc),
@@ -868,23 +872,23 @@ fn discrepancies_of(
             actual: truth,
             hint: match is_for_signals {
                 true => Some(Hint::BelowRedZone {
-                    red_zone: facts.red_zone,
+                    red_zone: abi_info.red_zone,
                 }),
-                false => hint::i386_numbering(judge, row, aspect, truth, state),
+                false => hint::i386_numbering(row_checker, row, aspect, truth, state),
             },
         }
     });
-    doubts.collect()
+    discrepancies.collect()
 }
 
 /// Assumes that the table is right where the code alone does not show whether control reaches an
 /// address.
 pub(crate) struct TableAssumptions<'s> {
     /// The rows of the unit, ascending.
-    rows: &'s [RowVerdict],
-    judge: &'s RowChecker<'s>,
+    rows: &'s [CheckedRow],
+    row_checker: &'s RowChecker<'s>,
     file: &'s ElfFile,
-    maker: CodeOrigin,
+    origin: CodeOrigin,
     guesses: &'s [u64],
     begin: Option<&'s (u64, AbstractState)>,
 }
@@ -893,13 +897,13 @@ impl<'s> TableAssumptions<'s> {
     pub(crate) fn new(
         subject: &'s CheckSubject<'s>,
         unit: usize,
-        rows: &'s [RowVerdict],
+        rows: &'s [CheckedRow],
     ) -> TableAssumptions<'s> {
         TableAssumptions {
             rows,
-            judge: &subject.row_checker,
+            row_checker: &subject.row_checker,
             file: subject.file(),
-            maker: subject.origin_of_unit(unit),
+            origin: subject.origin_of_unit(unit),
             guesses: &[],
             begin: None,
         }
@@ -909,16 +913,17 @@ impl<'s> TableAssumptions<'s> {
     pub(crate) fn declared_at(&self, address: u64) -> Option<&DeclaredRow> {
         let behind = self.rows.partition_point(|row| row.start.0 <= address);
         let row = self.rows.get(behind.checked_sub(1)?)?;
-        self.judge.declared(row.row)
+        self.row_checker.declared(row.row)
     }
 }
 
 impl Assumptions for TableAssumptions<'_> {
-    fn flows_in(&self, by: EdgeKind, address: u64, state: &AbstractState) -> bool {
+    fn flows_in(&self, edge_kind: EdgeKind, address: u64, state: &AbstractState) -> bool {
         let declared = self.declared_at(address);
-        by == EdgeKind::ExtentJump && self.maker == CodeOrigin::HandWritten
-            || declared
-                .is_none_or(|declared| self.judge.check_cfa(declared, state) != Verdict::Refuted)
+        edge_kind == EdgeKind::ExtentJump && self.origin == CodeOrigin::HandWritten
+            || declared.is_none_or(|declared| {
+                self.row_checker.check_cfa(declared, state) != Verdict::Refuted
+            })
     }
 
     fn function_entry_state(&self, address: u64) -> Option<AbstractState> {
@@ -927,7 +932,7 @@ impl Assumptions for TableAssumptions<'_> {
     }
 
     fn fragment_entry_state(&self, address: u64) -> Option<AbstractState> {
-        self.judge.entry_state(self.declared_at(address)?)
+        self.row_checker.entry_state(self.declared_at(address)?)
     }
 
     fn indirect_targets(&self) -> &[u64] {
@@ -937,16 +942,16 @@ impl Assumptions for TableAssumptions<'_> {
     fn is_nested_function(&self, address: u64) -> bool {
         // Unwinders treat it as a frame of its own.
         let declared = self.declared_at(address);
-        declared.is_some_and(|declared| declared.is_function_entry(self.judge.facts))
+        declared.is_some_and(|declared| declared.is_function_entry(self.row_checker.abi_info))
     }
 
     /// A hand-written breakpoint in other code, which is not padding.
     fn resumes_after_trap(&self, address: u64) -> bool {
-        let breakpoint = self.judge.facts.breakpoint;
+        let breakpoint = self.row_checker.abi_info.breakpoint;
         let code = ElfCodeImage(self.file);
         let bytes = code.bytes_from(address).unwrap_or_default();
         let rest = bytes.strip_prefix(breakpoint).unwrap_or_default();
-        self.maker == CodeOrigin::HandWritten && !rest.is_empty() && !rest.starts_with(breakpoint)
+        self.origin == CodeOrigin::HandWritten && !rest.is_empty() && !rest.starts_with(breakpoint)
     }
 
     fn args_size(&self, address: u64, _: AbstractValue) -> u64 {

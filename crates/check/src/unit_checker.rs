@@ -6,9 +6,9 @@ use unspool_code_analysis::{Analyzer, Lifter, ReturnBehavior};
 use unspool_rows::{Abi, Vaddr};
 use unspool_synthesis::ElfCodeImage;
 
-use crate::row_checker::{Judgement, RowChecker};
+use crate::row_checker::{RowChecker, RowVerdicts};
 use crate::subject::CheckSubject;
-use crate::unit::{RowVerdict, UnitReport};
+use crate::unit::{CheckedRow, UnitReport};
 
 /// Checks rows; keeps its memory from unit to unit.
 #[derive(Debug)]
@@ -33,27 +33,27 @@ impl CheckSubject<'_> {
     /// filled in.
     pub(crate) fn verify_unit(
         &self,
-        prover: &mut UnitChecker,
+        unit_checker: &mut UnitChecker,
         unit: usize,
-        rows: Vec<RowVerdict>,
-    ) -> Result<UnitReport, Vec<RowVerdict>> {
+        rows: Vec<CheckedRow>,
+    ) -> Result<UnitReport, Vec<CheckedRow>> {
         let mut report = UnitReport {
             rows,
             ..UnitReport::default()
         };
         let mut rows = RowAnnotations {
-            judge: &self.row_checker,
+            row_checker: &self.row_checker,
             report: &mut report,
             row: 0,
         };
         let (landings, image) = (self.landings(unit), ElfCodeImage(self.file()));
-        let verifier = &mut prover.verifier;
+        let verifier = &mut unit_checker.verifier;
         let are_true = verifier.verify(self.program(), &image, unit, &landings, &mut rows);
-        if are_true && report.rows.iter().all(|row| row.judgement.is_some()) {
+        if are_true && report.rows.iter().all(|row| row.verdicts.is_some()) {
             return Ok(report);
         }
         for row in &mut report.rows {
-            row.judgement = None;
+            row.verdicts = None;
         }
         Err(report.rows)
     }
@@ -61,7 +61,7 @@ impl CheckSubject<'_> {
 
 /// The rows of a unit as annotations, in code order.
 struct RowAnnotations<'w, 's> {
-    judge: &'w RowChecker<'s>,
+    row_checker: &'w RowChecker<'s>,
     report: &'w mut UnitReport,
     /// Index of the verifier's current row.
     row: usize,
@@ -70,7 +70,7 @@ struct RowAnnotations<'w, 's> {
 impl Annotations for RowAnnotations<'_, '_> {
     fn seek(&mut self, address: u64, end: u64) -> Option<Annotation> {
         let rows = &self.report.rows;
-        let is_here = |row: &RowVerdict| row.start.0 == address;
+        let is_here = |row: &CheckedRow| row.start.0 == address;
         self.row = match rows.get(self.row + 1).is_some_and(is_here) {
             true => self.row + 1,
             false => rows
@@ -78,11 +78,11 @@ impl Annotations for RowAnnotations<'_, '_> {
                 .ok()?,
         };
         let row = rows.get(self.row)?.row;
-        let (frame, lowest) = self.judge.annotation(row)?;
-        let args_size = self.judge.declared(row)?.args_size;
+        let (frame, lowest) = self.row_checker.annotation(row)?;
+        let args_size = self.row_checker.declared(row)?.args_size;
         let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
         Some(Annotation {
-            frame,
+            state: frame,
             lowest,
             end: next.min(end),
             args_size: i32::try_from(args_size).ok()?,
@@ -91,7 +91,7 @@ impl Annotations for RowAnnotations<'_, '_> {
 
     fn confirm(&mut self) {
         if let Some(row) = self.report.rows.get_mut(self.row) {
-            row.judgement = Some(Judgement::PROVEN);
+            row.verdicts = Some(RowVerdicts::PROVEN);
         }
     }
 
@@ -128,11 +128,11 @@ mod tests {
 
     impl Annotations for AlteredAnnotations<'_, '_> {
         fn seek(&mut self, address: u64, end: u64) -> Option<Annotation> {
-            let mut claim = self.rows.seek(address, end)?;
+            let mut annotation = self.rows.seek(address, end)?;
             if address == self.at {
-                (self.alter)(&mut claim);
+                (self.alter)(&mut annotation);
             }
-            Some(claim)
+            Some(annotation)
         }
 
         fn confirm(&mut self) {
@@ -151,9 +151,9 @@ mod tests {
     /// Whether a unit is proven with the row at an address altered.
     fn is_proven_with(
         subject: &CheckSubject<'_>,
-        prover: &mut UnitChecker,
+        unit_checker: &mut UnitChecker,
         unit: usize,
-        rows: &[RowVerdict],
+        rows: &[CheckedRow],
         at: u64,
         alter: &dyn Fn(&mut Annotation),
     ) -> bool {
@@ -162,14 +162,14 @@ mod tests {
             ..UnitReport::default()
         };
         let rows = RowAnnotations {
-            judge: &subject.row_checker,
+            row_checker: &subject.row_checker,
             report: &mut report,
             row: 0,
         };
-        let mut claims = AlteredAnnotations { rows, at, alter };
+        let mut annotations = AlteredAnnotations { rows, at, alter };
         let (landings, image) = (subject.landings(unit), ElfCodeImage(subject.file()));
-        let (program, verifier) = (subject.program(), &mut prover.verifier);
-        verifier.verify(program, &image, unit, &landings, &mut claims)
+        let (program, verifier) = (subject.program(), &mut unit_checker.verifier);
+        verifier.verify(program, &image, unit, &landings, &mut annotations)
     }
 
     /// Alters each proven row: the CFA, and each saved register.
@@ -181,7 +181,7 @@ mod tests {
         let subject =
             CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file)).expect("x86-64");
         let mut prover = UnitChecker::new(declarations.table.abi()).expect("x86-64");
-        let facts = subject.abi_info();
+        let abi_info = subject.abi_info();
         let (mut cfas, mut slots) = (0, 0);
         for unit in 0..subject.program().unit_count() {
             let rows = subject.rows_of(unit);
@@ -196,25 +196,26 @@ mod tests {
                 let mut is_proven = |alter: &dyn Fn(&mut Annotation)| {
                     is_proven_with(&subject, &mut prover, unit, &rows, row.start.0, alter)
                 };
-                let moved = |claim: &mut Annotation| {
-                    let RegisterContents::StackAddress(distance) = claim.frame.get(register) else {
+                let moved = |annotation: &mut Annotation| {
+                    let RegisterContents::StackAddress(distance) = annotation.state.get(register)
+                    else {
                         panic!("the CFA is counted from {register}");
                     };
                     assert!(
-                        claim
-                            .frame
+                        annotation
+                            .state
                             .set_register(register, RegisterContents::StackAddress(distance - 8))
                     );
                 };
                 assert!(!is_proven(&moved), "{:#x}: CFA", row.start.0);
                 cfas += 1;
-                for (register, place) in facts.preserved.iter().zip(declared.preserved) {
+                for (register, place) in abi_info.preserved.iter().zip(declared.preserved) {
                     let RuleLocation::CfaOffset(offset) = place else {
                         continue;
                     };
                     let lower = i16::try_from(offset - 8).expect("frames are small");
-                    let moved = |claim: &mut Annotation| {
-                        assert!(claim.frame.set_saved_at(*register, lower));
+                    let moved = |annotation: &mut Annotation| {
+                        assert!(annotation.state.set_saved_at(*register, lower));
                     };
                     assert!(!is_proven(&moved), "{:#x}: {register}", row.start.0);
                     slots += 1;
@@ -226,7 +227,7 @@ mod tests {
 
     /// The dataflow analysis must agree about each unit that the verifier proves.
     #[test]
-    fn what_is_proven_at_one_look_is_proven_by_all_that_is_known() {
+    fn the_full_analysis_proves_what_the_verifier_proves() {
         for path in [
             "/lib/x86_64-linux-gnu/libc.so.6",
             "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",

@@ -66,9 +66,9 @@ pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
 
 /// A location: `rsp+16`, `[cfa-16]`, [`UNCHANGED`].
 #[must_use]
-pub fn place(place: RuleLocation, of: Aspect, abi: Abi) -> String {
+pub fn location_text(location: RuleLocation, of: Aspect, abi: Abi) -> String {
     let name = |register: u8| RegisterName(Register(register.into()), abi.arch).to_string();
-    match place {
+    match location {
         RuleLocation::Undefined => "undefined".to_owned(),
         RuleLocation::Register(own, 0) if of == Aspect::Register(own) => UNCHANGED.to_owned(),
         RuleLocation::Register(register, 0) => name(register),
@@ -81,10 +81,10 @@ pub fn place(place: RuleLocation, of: Aspect, abi: Abi) -> String {
 
 /// The directive for a location; `None` if there is none. `column` is the return address's number.
 #[must_use]
-pub fn directive(of: Aspect, place: RuleLocation, column: u8, abi: Abi) -> Option<String> {
+pub fn directive(of: Aspect, location: RuleLocation, column: u8, abi: Abi) -> Option<String> {
     let register = match of {
         Aspect::Cfa => {
-            let RuleLocation::Register(register, offset) = place else {
+            let RuleLocation::Register(register, offset) = location else {
                 return None;
             };
             return Some(format!(".cfi_def_cfa {}, {offset}", operand(register, abi)));
@@ -93,7 +93,7 @@ pub fn directive(of: Aspect, place: RuleLocation, column: u8, abi: Abi) -> Optio
         Aspect::Register(register) => register,
     };
     let name = operand(register, abi);
-    match place {
+    match location {
         RuleLocation::CfaOffset(offset) => Some(format!(".cfi_offset {name}, {offset}")),
         RuleLocation::Register(own, 0) if own == register => {
             (of != Aspect::ReturnAddress).then(|| format!(".cfi_restore {name}"))

@@ -564,8 +564,8 @@ pub(crate) struct ReportArgs {
     #[arg(short, long, value_name = "FILE", hide = true, conflicts_with = "file")]
     pub(crate) input: Option<PathBuf>,
     /// What to list.
-    #[arg(long, value_enum, default_value = "function")]
-    pub(crate) by: ReportGroup,
+    #[arg(long = "by", value_name = "BY", value_enum, default_value = "function")]
+    pub(crate) group: ReportGroup,
     /// The order of the list.
     #[arg(long, value_enum, default_value = "own")]
     pub(crate) sort: Sort,
@@ -581,7 +581,7 @@ pub(crate) struct ReportArgs {
     pub(crate) min_percent: f64,
     // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
-    pub(crate) output_args: OutputArgs<ReportForm>,
+    pub(crate) output_args: OutputArgs<ReportFormat>,
 }
 
 /// What is shown of a profile, and where.
@@ -595,7 +595,7 @@ pub(crate) struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
         default_value = "text",
         value_name = "FORMAT"
     )]
-    pub(crate) form: F,
+    pub(crate) format: F,
     /// Write to OUT; `-` is standard output.
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     pub(crate) output: PathBuf,
@@ -647,7 +647,7 @@ pub(crate) struct Filters {
 
 /// The form of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportForm {
+pub(crate) enum ReportFormat {
     /// For people.
     Text,
     /// For programs (docs/json.md).
@@ -732,12 +732,12 @@ pub(crate) struct DiffArgs {
     pub(crate) min_percent: f64,
     // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
-    pub(crate) output_args: OutputArgs<DiffForm>,
+    pub(crate) output_args: OutputArgs<DiffFormat>,
 }
 
 /// The form of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DiffForm {
+pub(crate) enum DiffFormat {
     /// For people.
     Text,
     /// For programs (docs/json.md).

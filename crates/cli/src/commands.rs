@@ -156,14 +156,14 @@ fn read(file: &ElfFile, from: SectionArg) -> anyhow::Result<SourceTable> {
 }
 
 /// Reports the problems of a file's entries.
-fn report_problems(file: &ElfFile, reading: &SourceTable) {
-    if reading.table.fdes().is_empty() && file.has_arm_exception_index() {
+fn report_problems(file: &ElfFile, table: &SourceTable) {
+    if table.table.fdes().is_empty() && file.has_arm_exception_index() {
         output::notice(&format_args!(
             "{}: the unwind table is empty; the file's ARM exception index (.ARM.exidx) is not read",
             file.path().display()
         ));
     }
-    report(file.path(), reading.problems.iter());
+    report(file.path(), table.problems.iter());
 }
 
 /// Whether a file simply has no unwind table.

@@ -127,7 +127,7 @@ impl FastInsn<'_> {
     #[inline(always)]
     pub fn length(&self) -> usize {
         match self {
-            FastInsn::X86_64(glance) => glance.length(),
+            FastInsn::X86_64(insn) => insn.length(),
         }
     }
 
@@ -136,16 +136,16 @@ impl FastInsn<'_> {
     #[inline(always)]
     pub fn is_padding(&self) -> bool {
         match self {
-            FastInsn::X86_64(glance) => glance.is_nop(),
+            FastInsn::X86_64(insn) => insn.is_nop(),
         }
     }
 
-    /// Whether it certainly preserves `frame` and falls through.
+    /// Whether it certainly preserves `state` and falls through.
     #[must_use]
     #[inline(always)]
-    pub fn preserves(&self, frame: &VerifierState) -> bool {
+    pub fn preserves(&self, state: &VerifierState) -> bool {
         match self {
-            FastInsn::X86_64(glance) => glance.preserves(frame),
+            FastInsn::X86_64(insn) => insn.preserves(state),
         }
     }
 
@@ -154,7 +154,7 @@ impl FastInsn<'_> {
     #[inline(always)]
     pub fn takes_relative_address(&self) -> bool {
         match self {
-            FastInsn::X86_64(glance) => glance.takes_relative_address(),
+            FastInsn::X86_64(insn) => insn.takes_relative_address(),
         }
     }
 
@@ -163,7 +163,7 @@ impl FastInsn<'_> {
     #[inline(always)]
     pub fn emit_ops(&self, see: impl FnMut(Op)) -> bool {
         match self {
-            FastInsn::X86_64(glance) => glance.emit_ops(see),
+            FastInsn::X86_64(insn) => insn.emit_ops(see),
         }
     }
 
@@ -173,7 +173,7 @@ impl FastInsn<'_> {
     #[inline(always)]
     pub fn flow(&self, address: u64) -> Option<Flow> {
         match self {
-            FastInsn::X86_64(glance) => glance.flow(address),
+            FastInsn::X86_64(insn) => insn.flow(address),
         }
     }
 }

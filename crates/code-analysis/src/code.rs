@@ -207,7 +207,7 @@ impl LiftedCode {
 
     /// The instruction that starts at an address, among those with these indexes.
     #[must_use]
-    pub fn at(&self, address: u64, among: Range<u32>) -> Option<InsnId> {
+    pub fn insn_at(&self, address: u64, among: Range<u32>) -> Option<InsnId> {
         let insns = self.insns.get(among.start as usize..among.end as usize)?;
         let found = insns.binary_search_by_key(&address, |insn| insn.address);
         let index = u32::try_from(found.ok()?).ok()?;

@@ -75,15 +75,15 @@ pub struct StackHeightConflict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CfgEdge {
     /// Target.
-    pub to: InsnId,
+    pub target: InsnId,
     /// Source; `None` if it is outside the unit.
-    pub from: Option<InsnId>,
+    pub source: Option<InsnId>,
 }
 
 /// Runs the dataflow analysis; keeps its memory from unit to unit.
 #[derive(Debug)]
 pub struct Analyzer {
-    machine: Lifter,
+    lifter: Lifter,
     transfer: TransferFunction,
     code: LiftedCode,
     ranges: Ranges,
@@ -124,10 +124,10 @@ fn as_u32(number: usize) -> u32 {
 impl Analyzer {
     /// An analyzer for an architecture.
     #[must_use]
-    pub fn new(machine: Lifter) -> Analyzer {
+    pub fn new(lifter: Lifter) -> Analyzer {
         Analyzer {
-            transfer: TransferFunction::new(machine.abi_info()),
-            machine,
+            transfer: TransferFunction::new(lifter.abi_info()),
+            lifter,
             code: LiftedCode::default(),
             ranges: Ranges::default(),
             states: Vec::new(),
@@ -157,7 +157,7 @@ impl Analyzer {
     /// The architecture's ABI parameters.
     #[must_use]
     pub fn abi_info(&self) -> &'static AbiInfo {
-        self.transfer.facts
+        self.transfer.abi_info
     }
 
     /// The state at a function's entry.
@@ -243,9 +243,9 @@ impl Analyzer {
         }
         if self.budget == 0 {
             // Nothing is certain before the end.
-            for segment in &mut self.blocks {
-                segment.state = 0;
-                segment.extends_previous = false;
+            for block in &mut self.blocks {
+                block.state = 0;
+                block.extends_previous = false;
             }
         }
     }
@@ -256,7 +256,7 @@ impl Analyzer {
         self.ranges.clear();
         for extent in program.unit(unit) {
             let pieces = self.data.pieces(extent.start..extent.end);
-            let (machine, code) = (&mut self.machine, &mut self.code);
+            let (machine, code) = (&mut self.lifter, &mut self.code);
             self.ranges.decode(extent, pieces, image, machine, code);
         }
     }
@@ -268,7 +268,7 @@ impl Analyzer {
 
     /// The instruction at the address on top of the stack, if the unit has it.
     fn pushed_return_target(&self, state: &AbstractState) -> Option<InsnId> {
-        let sp = state.get(self.transfer.facts.stack_pointer);
+        let sp = state.get(self.transfer.abi_info.stack_pointer);
         self.insn_at(state.load(sp)?.as_constant()?)
     }
 }

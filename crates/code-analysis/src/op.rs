@@ -368,7 +368,7 @@ pub enum Flow {
         /// The address.
         to: u64,
         /// What the condition implies.
-        test: BranchCondition,
+        condition: BranchCondition,
     },
     /// Calls a function at an address; it returns behind the call.
     Call(u64),

@@ -191,12 +191,12 @@ pub struct ExtentScan {
 impl ExtentScan {
     /// Scans an extent.
     pub fn new(
-        machine: &mut Lifter,
+        lifter: &mut Lifter,
         image: &(impl CodeImage + ?Sized),
         extent: &CodeExtent,
     ) -> ExtentScan {
         let mut survey = ExtentScan::default();
-        survey.scan(machine, image, extent);
+        survey.scan(lifter, image, extent);
         survey
     }
 
@@ -215,7 +215,7 @@ impl ExtentScan {
     /// Scans an extent. The lists are empty before.
     fn scan(
         &mut self,
-        machine: &mut Lifter,
+        lifter: &mut Lifter,
         image: &(impl CodeImage + ?Sized),
         extent: &CodeExtent,
     ) {
@@ -223,7 +223,7 @@ impl ExtentScan {
         let is_inside = |to: u64| extent.start <= to && to < extent.end;
         let mut leaves = false;
         let mut pops: Option<Option<u16>> = None;
-        machine.scan(bytes, extent.start, |at, seen| match seen {
+        lifter.scan(bytes, extent.start, |at, seen| match seen {
             ScanEvent::AddressTaken(address) if !is_inside(address) => {
                 self.taken_addresses.push(address);
             }
@@ -268,7 +268,7 @@ impl ProgramCode {
     ///
     /// Extents that jump into each other, except to a function's start, are one unit.
     pub fn scan(
-        machine: &mut Lifter,
+        lifter: &mut Lifter,
         image: &(impl CodeImage + ?Sized),
         extents: Vec<CodeExtent>,
         entries: Vec<u64>,
@@ -277,7 +277,7 @@ impl ProgramCode {
         let mut room = ExtentScan::default();
         let look = |extent: CodeExtent| {
             room.clear();
-            room.scan(machine, image, &extent);
+            room.scan(lifter, image, &extent);
             // Copied at exact size: there are many, and all are kept for a while.
             (extent, room.clone())
         };

@@ -80,10 +80,10 @@ pub struct ProvenRules {
 impl ProvenRules {
     /// The row at the entry of a function.
     #[must_use]
-    pub fn function_entry(facts: &AbiInfo) -> ProvenRules {
+    pub fn function_entry(abi_info: &AbiInfo) -> ProvenRules {
         ProvenRules {
-            cfa: CfaLocation::Register(facts.stack_pointer, facts.call_pushes.into()),
-            return_address: match facts.call_pushes {
+            cfa: CfaLocation::Register(abi_info.stack_pointer, abi_info.call_pushes.into()),
+            return_address: match abi_info.call_pushes {
                 0 => SavedLocation::SameValue,
                 pushed => SavedLocation::CfaOffset(-i64::from(pushed)),
             },
@@ -100,12 +100,15 @@ impl ProvenRules {
     /// # Errors
     ///
     /// [`MissingRow`]: something that a row needs has no known location.
-    pub fn from_state(state: &AbstractState, facts: &AbiInfo) -> Result<ProvenRules, MissingRow> {
+    pub fn from_state(
+        state: &AbstractState,
+        abi_info: &AbiInfo,
+    ) -> Result<ProvenRules, MissingRow> {
         ProvenRules::from_locations(&LocationFinder {
             state,
-            facts,
+            abi_info,
             clobbered: 0,
-            red_zone: facts.red_zone.into(),
+            red_zone: abi_info.red_zone.into(),
         })
     }
 
@@ -118,25 +121,25 @@ impl ProvenRules {
     /// As for [`ProvenRules::from_state`].
     pub fn from_call_state(
         state: &AbstractState,
-        facts: &AbiInfo,
+        abi_info: &AbiInfo,
     ) -> Result<ProvenRules, MissingRow> {
         ProvenRules::from_locations(&LocationFinder {
             state,
-            facts,
-            clobbered: facts.clobbered,
+            abi_info,
+            clobbered: abi_info.clobbered,
             red_zone: 0,
         })
     }
 
-    fn from_locations(places: &LocationFinder<'_>) -> Result<ProvenRules, MissingRow> {
-        let facts = places.facts;
+    fn from_locations(finder: &LocationFinder<'_>) -> Result<ProvenRules, MissingRow> {
+        let abi_info = finder.abi_info;
         let mut preserved = [SavedLocation::SameValue; MAX_PRESERVED_REGISTERS];
-        for (register, saved) in facts.preserved.iter().zip(&mut preserved) {
-            *saved = places.saved(*register)?;
+        for (register, saved) in abi_info.preserved.iter().zip(&mut preserved) {
+            *saved = finder.saved(*register)?;
         }
         Ok(ProvenRules {
-            cfa: places.cfa().ok_or(MissingRow::Cfa)?,
-            return_address: match places.saved(facts.return_address) {
+            cfa: finder.cfa().ok_or(MissingRow::Cfa)?,
+            return_address: match finder.saved(abi_info.return_address) {
                 Ok(SavedLocation::Undefined) | Err(_) => return Err(MissingRow::ReturnAddress),
                 Ok(saved) => saved,
             },
@@ -145,8 +148,8 @@ impl ProvenRules {
     }
 
     /// The registers that calls preserve, and the locations of the caller's values.
-    pub fn preserved(&self, facts: &AbiInfo) -> impl Iterator<Item = (u8, SavedLocation)> {
-        let registers = facts.preserved.iter().copied();
+    pub fn preserved(&self, abi_info: &AbiInfo) -> impl Iterator<Item = (u8, SavedLocation)> {
+        let registers = abi_info.preserved.iter().copied();
         registers.zip(self.preserved)
     }
 
@@ -168,9 +171,11 @@ impl ProvenRules {
     /// # Errors
     ///
     /// The table is full.
-    pub fn intern(&self, table: &mut Table, facts: &AbiInfo) -> Result<RowId, TableError> {
-        let column = facts.return_address;
-        let all = self.preserved(facts).chain([(column, self.return_address)]);
+    pub fn intern(&self, table: &mut Table, abi_info: &AbiInfo) -> Result<RowId, TableError> {
+        let column = abi_info.return_address;
+        let all = self
+            .preserved(abi_info)
+            .chain([(column, self.return_address)]);
         let expressions: Vec<(u8, SavedLocation, Vec<u8>)> = all
             .map(|(register, saved)| (register, saved, saved.address_expression()))
             .collect();
@@ -264,7 +269,7 @@ fn put_register(bytes: &mut Vec<u8>, register: u8, offset: i64) {
 /// Finds values in a state.
 struct LocationFinder<'s> {
     state: &'s AbstractState,
-    facts: &'s AbiInfo,
+    abi_info: &'s AbiInfo,
     /// Registers that no location may use: bit n stands for register n.
     clobbered: u64,
     /// Bytes below the stack pointer that keep their values.
@@ -273,18 +278,18 @@ struct LocationFinder<'s> {
 
 impl LocationFinder<'_> {
     fn cfa_value(&self) -> AbstractValue {
-        let sp = Register(self.facts.stack_pointer.into());
-        AbstractValue::entry_value_plus(sp, self.facts.call_pushes)
+        let sp = Register(self.abi_info.stack_pointer.into());
+        AbstractValue::entry_value_plus(sp, self.abi_info.call_pushes)
     }
 
     /// The stack pointer, the registers that calls preserve (the frame pointer is the second of
     /// x86-64), then the others.
     fn registers(&self) -> impl Iterator<Item = u8> {
-        let sp = self.facts.stack_pointer;
-        let preserved = self.facts.preserved.iter().copied();
+        let sp = self.abi_info.stack_pointer;
+        let preserved = self.abi_info.preserved.iter().copied();
         [sp].into_iter()
             .chain(preserved)
-            .chain(0..self.facts.return_address)
+            .chain(0..self.abi_info.return_address)
             .filter(|register| self.clobbered >> register & 1 == 0)
     }
 
@@ -299,7 +304,7 @@ impl LocationFinder<'_> {
     /// A register that points at its own saved value is a frame pointer. The CFA rule uses it while
     /// that holds, as compilers do, whatever happens to the stack pointer.
     fn frame_pointer(&self, cfa: AbstractValue) -> Option<(u8, i64)> {
-        let mut preserved = self.facts.preserved.iter();
+        let mut preserved = self.abi_info.preserved.iter();
         preserved.find_map(|register| {
             let points_at = self.state.get(*register);
             let own = AbstractValue::entry_value(*register);
@@ -331,7 +336,7 @@ impl LocationFinder<'_> {
 
     /// Whether an address is more than this many bytes below the stack pointer.
     fn is_below(&self, address: AbstractValue, bytes: i64) -> bool {
-        let sp = self.state.get(self.facts.stack_pointer);
+        let sp = self.state.get(self.abi_info.stack_pointer);
         let distance = address.distance_from(sp);
         distance.is_some_and(|distance| distance < -bytes)
     }
@@ -363,7 +368,7 @@ impl LocationFinder<'_> {
         if is_saved && let Some(slot) = self.slot(wanted, 0) {
             return Ok(slot);
         }
-        let is_machine_register = register != self.facts.return_address;
+        let is_machine_register = register != self.abi_info.return_address;
         if is_machine_register && held == wanted {
             return Ok(SavedLocation::SameValue);
         }
@@ -388,8 +393,8 @@ impl Analysis<'_> {
         &self,
         mut visit: impl FnMut(InsnId, &AbstractState, Result<ProvenRules, MissingRow>, bool),
     ) {
-        let (facts, code) = (self.abi_info(), self.code());
-        let preserved = facts.preserved.iter().chain([&facts.stack_pointer]);
+        let (abi_info, code) = (self.abi_info(), self.code());
+        let preserved = abi_info.preserved.iter().chain([&abi_info.stack_pointer]);
         let telling = preserved.fold(MEMORY_BIT | NEW_SLOT_BIT, |all, register| {
             all | 1 << (register & 63)
         });
@@ -400,9 +405,9 @@ impl Analysis<'_> {
                 true => written & telling == 0,
                 false => written == 0 && last.is_call == is_call,
             });
-            let told = known.unwrap_or_else(|| CachedRow::new(state, facts, is_call));
-            last = Some(told);
-            visit(insn, state, told.rules, known.is_none());
+            let cached = known.unwrap_or_else(|| CachedRow::new(state, abi_info, is_call));
+            last = Some(cached);
+            visit(insn, state, cached.rules, known.is_none());
             VisitFilter::ALL
         });
     }
@@ -420,18 +425,18 @@ struct CachedRow {
 }
 
 impl CachedRow {
-    fn new(state: &AbstractState, facts: &AbiInfo, is_call: bool) -> CachedRow {
-        let across = ProvenRules::from_call_state(state, facts);
+    fn new(state: &AbstractState, abi_info: &AbiInfo, is_call: bool) -> CachedRow {
+        let across = ProvenRules::from_call_state(state, abi_info);
         // A value that is not at a distance from the CFA may be found by a register that calls do
         // not preserve.
-        let cfa = AbstractValue::entry_value(facts.stack_pointer);
+        let cfa = AbstractValue::entry_value(abi_info.stack_pointer);
         let mut slots = state.slots().iter();
         let is_plain = across.is_ok_and(|rules| rules.is_plain())
             && slots.all(|slot| slot.address.distance_from(cfa).is_some());
         CachedRow {
             rules: match is_call || is_plain {
                 true => across,
-                false => ProvenRules::from_state(state, facts),
+                false => ProvenRules::from_state(state, abi_info),
             },
             is_call,
             is_plain,

@@ -102,7 +102,7 @@ pub enum SideEffect {
 
 /// Lifts side effects of instructions.
 #[derive(Debug)]
-pub struct SideEffects(x86_64::side_effects::SideEffectLifter);
+pub struct SideEffects(x86_64::lift_side_effects::SideEffectLifter);
 
 impl SideEffects {
     /// For an architecture; `None` if side effects are not implemented for it.
@@ -110,7 +110,7 @@ impl SideEffects {
     pub fn new(abi: Abi) -> Option<SideEffects> {
         match abi.arch {
             Arch::X86_64 => Some(SideEffects(
-                x86_64::side_effects::SideEffectLifter::default(),
+                x86_64::lift_side_effects::SideEffectLifter::default(),
             )),
             _ => None,
         }

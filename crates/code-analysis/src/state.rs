@@ -95,7 +95,7 @@ pub struct AbstractState {
     /// The slot with an index.
     indexed: Option<IndexedSlot>,
     /// The last stack alignment.
-    aligned: Option<StackAlignment>,
+    alignment: Option<StackAlignment>,
     /// Whether string instructions may write towards lower addresses.
     is_down: bool,
     /// Whether a store since [`AbstractState::assign`] was assumed to stay inside its array.
@@ -120,7 +120,7 @@ impl AbstractState {
             written: 0,
             has_escaped: false,
             indexed: None,
-            aligned: None,
+            alignment: None,
             is_down: false,
             assumes_bounds: false,
         }
@@ -225,7 +225,7 @@ impl AbstractState {
     /// The last stack alignment, if the paths agree on it.
     #[must_use]
     pub fn aligned(&self) -> Option<StackAlignment> {
-        self.aligned
+        self.alignment
     }
 
     /// Rounds a register down to a multiple of a number, in instruction `at`.
@@ -233,7 +233,7 @@ impl AbstractState {
         let of = self.get(register);
         self.set_symbolic_base(register, at);
         let is_other = of.is_address() && of.symbolic_base_id() != Some(at);
-        self.aligned = is_other.then(|| StackAlignment {
+        self.alignment = is_other.then(|| StackAlignment {
             aligned: self.get(register),
             original: of,
             multiple,
@@ -332,7 +332,7 @@ impl AbstractState {
     #[inline(never)]
     pub(crate) fn overwrite_in_array(&mut self, at: AbstractValue, size: i64) {
         let across = self
-            .aligned
+            .alignment
             .and_then(|known| across_alignment(known, at, size));
         self.assumes_bounds |= across.is_some_and(|(lowest, size)| {
             let mut slots = self.slots().iter();
@@ -348,7 +348,7 @@ impl AbstractState {
             self.forget_indexed();
             let is_near = |other: AbstractValue| other.shares_base_with(at);
             let is_aligned = self
-                .aligned
+                .alignment
                 .is_some_and(|it| is_near(it.aligned) || is_near(it.original));
             self.invalidate_where(|slot| is_aligned || is_near(slot.address));
         }
@@ -391,7 +391,7 @@ impl AbstractState {
     #[inline]
     fn invalidate_aliases(&mut self, at: AbstractValue, size: i64) {
         self.invalidate_indexed(at, size);
-        if let Some(known) = self.aligned
+        if let Some(known) = self.alignment
             && let Some((lowest, size)) = across_alignment(known, at, size)
         {
             self.invalidate_where(|slot| slot.address.is_at_distance(lowest, 1 - 8..size));
@@ -506,8 +506,8 @@ impl AbstractState {
                 .map(AbstractValue::symbolic_base_id)
                 .contains(&Some(at))
         };
-        if self.aligned.is_some_and(is_aligned) {
-            self.aligned = None;
+        if self.alignment.is_some_and(is_aligned) {
+            self.alignment = None;
         }
         for value in &mut self.registers {
             if value.symbolic_base_id() == Some(at) {
@@ -548,7 +548,7 @@ impl AbstractState {
         if let Some(slot) = &mut self.indexed {
             slot.base = renamed(slot.base);
         }
-        if let Some(known) = &mut self.aligned {
+        if let Some(known) = &mut self.alignment {
             known.aligned = renamed(known.aligned);
             known.original = renamed(known.original);
         }
@@ -644,9 +644,9 @@ impl AbstractState {
         }
         changed |= other.is_down && !self.is_down;
         self.is_down |= other.is_down;
-        if self.aligned.is_some() && self.aligned != other.aligned {
+        if self.alignment.is_some() && self.alignment != other.alignment {
             changed = true;
-            self.aligned = None;
+            self.alignment = None;
         }
         self.join_slots(other) || changed
     }
@@ -667,7 +667,7 @@ impl AbstractState {
         };
         // Joining paths mostly saved the same values in the same order.
         let mut ahead = others;
-        let mut met = 0;
+        let mut joined = 0;
         for slot in self.slots.iter_mut().take(used).skip(same) {
             let is_at = |theirs: &AbstractSlot| theirs.address == slot.address;
             if !ahead.first().is_some_and(is_at) {
@@ -680,12 +680,12 @@ impl AbstractState {
             {
                 theirs = first.value;
                 ahead = rest;
-                met += 1;
+                joined += 1;
             }
             changed |= slot.value.join_with(theirs);
         }
         // Further slots are already unknown if a value may have escaped.
-        let has_more = met != others.len() && !self.has_escaped;
+        let has_more = joined != others.len() && !self.has_escaped;
         changed | (has_more && self.join_others(same, others))
     }
 
@@ -729,7 +729,7 @@ impl AbstractState {
         self.written = 0;
         self.has_escaped = other.has_escaped;
         self.indexed = other.indexed;
-        self.aligned = other.aligned;
+        self.alignment = other.alignment;
         self.is_down = other.is_down;
         self.assumes_bounds = false;
     }
@@ -781,7 +781,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_over_is_gone_and_nothing_else() {
+    fn a_store_removes_only_overlapping_slots() {
         let sp = AbstractValue::entry_value(7);
         let holds = AbstractValue::entry_value(3);
         for (slot, at) in (-20..20).flat_map(|slot| (-600..600).map(move |at| (slot, at))) {
@@ -801,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_what_is_there() {
+    fn a_load_returns_the_stored_value() {
         let at = AbstractValue::entry_value(7).plus(-16);
         let mut state = AbstractState::new();
         state.escape();

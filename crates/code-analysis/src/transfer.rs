@@ -9,25 +9,25 @@ use unspool_rows::Register;
 
 impl AbstractState {
     /// Applies an operation of instruction `at`.
-    pub fn transfer(&mut self, op: Op, at: u32, facts: &'static AbiInfo) {
-        TransferFunction::new(facts).transfer(self, op, at);
+    pub fn transfer(&mut self, op: Op, at: u32, abi_info: &'static AbiInfo) {
+        TransferFunction::new(abi_info).transfer(self, op, at);
     }
 }
 
 /// Applies operations to states.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TransferFunction {
-    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi_info: &'static AbiInfo,
     /// Values that the caller needs after the return: the registers that calls preserve, and the
     /// return address. Bit n stands for register n.
     saved_registers: u64,
 }
 
 impl TransferFunction {
-    pub(crate) fn new(facts: &'static AbiInfo) -> TransferFunction {
-        let saved = facts.preserved.iter().chain([&facts.return_address]);
+    pub(crate) fn new(abi_info: &'static AbiInfo) -> TransferFunction {
+        let saved = abi_info.preserved.iter().chain([&abi_info.return_address]);
         TransferFunction {
-            facts,
+            abi_info,
             saved_registers: saved.fold(0, |all, register| all | 1 << (register & 63)),
         }
     }
@@ -35,22 +35,22 @@ impl TransferFunction {
     /// The state at a function's entry.
     pub(crate) fn entry(self) -> AbstractState {
         let mut state = AbstractState::new();
-        if self.facts.call_pushes != 0 {
-            let sp = state.get(self.facts.stack_pointer);
-            state.store(sp, AbstractValue::entry_value(self.facts.return_address));
+        if self.abi_info.call_pushes != 0 {
+            let sp = state.get(self.abi_info.stack_pointer);
+            state.store(sp, AbstractValue::entry_value(self.abi_info.return_address));
         }
         state
     }
 
     /// The stack pointer at entry.
     pub(crate) fn entry_sp(self) -> AbstractValue {
-        AbstractValue::entry_value(self.facts.stack_pointer)
+        AbstractValue::entry_value(self.abi_info.stack_pointer)
     }
 
     /// Whether an address is on the stack, if it is known at all.
     pub(crate) fn is_on_stack(self, at: AbstractValue) -> bool {
         match at.fact() {
-            ValueFact::EntryValue(register, _) => register.0 == self.facts.stack_pointer.into(),
+            ValueFact::EntryValue(register, _) => register.0 == self.abi_info.stack_pointer.into(),
             ValueFact::SymbolicBase(..) => true,
             _ => false,
         }
@@ -59,7 +59,7 @@ impl TransferFunction {
     /// Sets register `to` after instruction `at`.
     #[inline]
     fn set(self, state: &mut AbstractState, to: u8, value: AbstractValue, at: u32) {
-        let is_lost = to == self.facts.stack_pointer
+        let is_lost = to == self.abi_info.stack_pointer
             && !value.is_address()
             && value != AbstractValue::UNKNOWN;
         if is_lost && value.is_read_at_fixed_address() {
@@ -75,7 +75,7 @@ impl TransferFunction {
     /// Sets register `to` to a value from memory. A stack pointer from memory was saved earlier: of
     /// this stack or of another.
     fn set_loaded(self, state: &mut AbstractState, to: u8, value: AbstractValue) {
-        let is_kept = to == self.facts.stack_pointer && !value.is_address();
+        let is_kept = to == self.abi_info.stack_pointer && !value.is_address();
         state.set(
             to,
             if is_kept {
@@ -90,7 +90,7 @@ impl TransferFunction {
     /// the CFA or an address above.
     fn is_saved(self, value: AbstractValue) -> bool {
         match value.as_entry() {
-            Some((register, offset)) if register == self.facts.stack_pointer => offset >= 0,
+            Some((register, offset)) if register == self.abi_info.stack_pointer => offset >= 0,
             Some((register, offset)) => {
                 offset == 0 && self.saved_registers >> (register & 63) & 1 != 0
             }
@@ -104,14 +104,14 @@ impl TransferFunction {
     /// pointer has left. An address in the current frame may be the end of an array below.
     fn survives_call(self, state: &AbstractState, value: AbstractValue) -> bool {
         let is_left = || {
-            let sp = state.get(self.facts.stack_pointer);
+            let sp = state.get(self.abi_info.stack_pointer);
             let is_elsewhere = sp.is_address() && !sp.is_unconstrained();
             value.is_address() && is_elsewhere && value.distance_from(sp).is_none()
         };
         self.is_saved(value)
             || state.load(value).is_some_and(|saved| {
                 let is_frame_pointer =
-                    saved == AbstractValue::entry_value(self.facts.frame_pointer);
+                    saved == AbstractValue::entry_value(self.abi_info.frame_pointer);
                 is_frame_pointer || self.is_saved(saved) && is_left()
             })
     }
@@ -122,7 +122,9 @@ impl TransferFunction {
         let may_be_own = operands.iter().any(|value| match value.fact() {
             ValueFact::Unknown => true,
             // A stack pointer minus something is another stack pointer.
-            ValueFact::EntryValue(register, _) => register == own && to != self.facts.stack_pointer,
+            ValueFact::EntryValue(register, _) => {
+                register == own && to != self.abi_info.stack_pointer
+            }
             _ => false,
         });
         match may_be_own {
@@ -137,7 +139,7 @@ impl TransferFunction {
         match op {
             Op::Add { to, from, bytes } => {
                 let old = state.get(from);
-                let is_kept = to == self.facts.stack_pointer && old.is_read_at_fixed_address();
+                let is_kept = to == self.abi_info.stack_pointer && old.is_read_at_fixed_address();
                 let value = if is_kept { old } else { old.plus(bytes.into()) };
                 self.set(state, to, value, at);
             }
@@ -292,7 +294,8 @@ impl TransferFunction {
         at: u32,
     ) {
         let value = state.get(from);
-        let is_lost = base == self.facts.stack_pointer && state.get(base) == AbstractValue::UNKNOWN;
+        let is_lost =
+            base == self.abi_info.stack_pointer && state.get(base) == AbstractValue::UNKNOWN;
         if is_lost && self.is_saved(value) {
             // Its address is unknown; the slot is relative to it.
             state.name_unconstrained_base(base, at);
@@ -415,7 +418,7 @@ impl TransferFunction {
                 let chosen = chosen.map(|register| state.get(register).as_constant());
                 let place = state.get(base).plus(offset.into());
                 if place.is_address() {
-                    state.overwrite_weakly(place, most_bytes(self.facts.state_bytes(chosen)));
+                    state.overwrite_weakly(place, most_bytes(self.abi_info.state_bytes(chosen)));
                 }
             }
             _ => {}
@@ -426,29 +429,29 @@ impl TransferFunction {
     /// pointer may be the child's.
     #[inline(never)]
     fn system_call(self, state: &mut AbstractState, number: Option<u8>) {
-        let facts = self.facts;
+        let abi_info = self.abi_info;
         let number = number.and_then(|number| state.get(number).as_constant());
         let argument = |place: usize| {
-            let register = facts.arguments.get(place)?;
+            let register = abi_info.arguments.get(place)?;
             state.get(*register).as_constant()
         };
         let has_new_stack =
-            number.is_some_and(|number| facts.stack_switching_syscalls.contains(&number));
+            number.is_some_and(|number| abi_info.stack_switching_syscalls.contains(&number));
         let is_shared = match number {
-            Some(number) if number == facts.clone_syscall => {
+            Some(number) if number == abi_info.clone_syscall => {
                 let has_own_memory =
-                    argument(0).is_some_and(|it| it & facts.share_memory_flag == 0);
+                    argument(0).is_some_and(|it| it & abi_info.share_memory_flag == 0);
                 let is_elsewhere = argument(1).is_some_and(|stack| stack != 0);
                 !has_own_memory && !is_elsewhere
             }
-            Some(number) => has_new_stack || facts.stack_sharing_syscalls.contains(&number),
+            Some(number) => has_new_stack || abi_info.stack_sharing_syscalls.contains(&number),
             None => true,
         };
         if is_shared {
-            state.invalidate_below(state.get(facts.stack_pointer));
+            state.invalidate_below(state.get(abi_info.stack_pointer));
         }
         if has_new_stack {
-            state.set(facts.stack_pointer, AbstractValue::UNKNOWN);
+            state.set(abi_info.stack_pointer, AbstractValue::UNKNOWN);
         }
     }
 
@@ -459,7 +462,7 @@ impl TransferFunction {
             ValueFact::EntryValue(register, offset) => match state.load(place) {
                 Some(value) => value,
                 // The caller owns the memory above the return address.
-                None if register.0 == self.facts.stack_pointer.into() && offset > 0 => {
+                None if register.0 == self.abi_info.stack_pointer.into() && offset > 0 => {
                     AbstractValue::UNKNOWN
                 }
                 None => AbstractValue::FRESH,
@@ -476,7 +479,7 @@ impl TransferFunction {
             ValueFact::Constant(address) => AbstractValue::table_target(JumpTable {
                 address,
                 max_index: Some(0),
-                entries: JumpTableEncoding::Absolute64,
+                encoding: JumpTableEncoding::Absolute64,
             }),
             _ => AbstractValue::FRESH,
         }
@@ -494,7 +497,7 @@ impl TransferFunction {
             (Some(address), _) => AbstractValue::table_target(JumpTable {
                 address,
                 max_index: last,
-                entries: JumpTableEncoding::Absolute64,
+                encoding: JumpTableEncoding::Absolute64,
             }),
             (None, _) if self.is_on_stack(table) || table == AbstractValue::UNKNOWN => {
                 AbstractValue::UNKNOWN
@@ -526,7 +529,7 @@ impl TransferFunction {
             ) if table == address => Some(AbstractValue::table_target(JumpTable {
                 address,
                 max_index: last,
-                entries: JumpTableEncoding::Relative32,
+                encoding: JumpTableEncoding::Relative32,
             })),
             _ => None,
         };
@@ -536,7 +539,7 @@ impl TransferFunction {
         match (a.as_constant(), b.as_constant()) {
             (_, Some(bytes)) => a.plus(bytes.cast_signed()),
             (Some(bytes), _) => b.plus(bytes.cast_signed()),
-            _ if to == self.facts.stack_pointer => self.sum_with_unknown(to),
+            _ if to == self.abi_info.stack_pointer => self.sum_with_unknown(to),
             _ => self.computed_value(to, [a, b]),
         }
     }
@@ -544,7 +547,7 @@ impl TransferFunction {
     /// Result of adding an unknown number to a register. The stack pointer may have its old value
     /// again.
     fn sum_with_unknown(self, to: u8) -> AbstractValue {
-        match to == self.facts.stack_pointer {
+        match to == self.abi_info.stack_pointer {
             true => AbstractValue::UNKNOWN,
             false => AbstractValue::FRESH,
         }
@@ -558,7 +561,7 @@ impl TransferFunction {
         /// Such code saves a value twice, or four times.
         const MAX_DUPLICATED_ALIGNMENT: u32 = 64;
         const WORD: i64 = 8;
-        let sp = self.facts.stack_pointer;
+        let sp = self.abi_info.stack_pointer;
         let old = state.get(sp);
         state.align(sp, multiple, at);
         let ways = i64::from(multiple) / WORD;
@@ -583,7 +586,7 @@ impl TransferFunction {
     #[inline(never)]
     pub(crate) fn assume_stack_pointer(self, state: &mut AbstractState, offset: i32) {
         state.set(
-            self.facts.stack_pointer,
+            self.abi_info.stack_pointer,
             self.entry_sp().plus(offset.into()),
         );
         // Saved values belong to another activation: registers may hold values of the previous one.
@@ -591,9 +594,9 @@ impl TransferFunction {
             let mut slots = state.slots().iter();
             slots.any(|slot| slot.value == AbstractValue::entry_value(**register))
         };
-        let saved = self.facts.preserved.iter().filter(is_saved);
+        let saved = self.abi_info.preserved.iter().filter(is_saved);
         let saved = saved.fold(0, |all, register| all | 1 << (register & 63));
-        state.forget(self.facts.clobbered | saved);
+        state.forget(self.abi_info.clobbered | saved);
         state.invalidate_all_matching(|state, holds| !self.survives_call(state, holds));
     }
 
@@ -602,7 +605,7 @@ impl TransferFunction {
         match *op {
             Op::SystemCall { number } => {
                 let number = number.and_then(|number| state.get(number).as_constant());
-                number.is_some_and(|number| self.facts.noreturn_syscalls.contains(&number))
+                number.is_some_and(|number| self.abi_info.noreturn_syscalls.contains(&number))
             }
             Op::Halt => true,
             _ => false,
@@ -611,7 +614,7 @@ impl TransferFunction {
 
     /// Whether contents below the stack pointer are known.
     pub(crate) fn has_values_below(self, state: &AbstractState) -> bool {
-        state.has_below(state.get(self.facts.stack_pointer))
+        state.has_below(state.get(self.abi_info.stack_pointer))
     }
 
     /// Applies the effect of a call's callee on registers and on memory below the stack pointer.
@@ -622,9 +625,9 @@ impl TransferFunction {
     /// The same, except for some registers.
     fn transfer_callee_except(self, state: &mut AbstractState, kept: u64) {
         state.forget_indexed();
-        state.forget_below(state.get(self.facts.stack_pointer));
+        state.forget_below(state.get(self.abi_info.stack_pointer));
         // A callee may change these but need not: callers in the same file may rely on that.
-        state.forget(self.facts.clobbered & !kept);
+        state.forget(self.abi_info.clobbered & !kept);
     }
 
     /// Applies a callee's effect and its return, which may pop arguments or leave words.
@@ -639,10 +642,10 @@ impl TransferFunction {
         state.invalidate_after_call(|state, holds| {
             holds.is_address() && !self.survives_call(state, holds)
         });
-        let sp = state.get(self.facts.stack_pointer);
+        let sp = state.get(self.abi_info.stack_pointer);
         match returns {
             Some(ReturnBehavior::Pops(pops @ 1..)) => {
-                state.set(self.facts.stack_pointer, sp.plus(pops.into()));
+                state.set(self.abi_info.stack_pointer, sp.plus(pops.into()));
             }
             Some(ReturnBehavior::LeavesWords(words)) => self.push_left_words(state, sp, words),
             _ => {}
@@ -659,14 +662,14 @@ impl TransferFunction {
                 state.store(sp, holds);
             }
         }
-        state.set(self.facts.stack_pointer, sp);
+        state.set(self.abi_info.stack_pointer, sp);
     }
 
     /// Pushes the return address of a call within the same function.
     pub(crate) fn push_return(self, state: &mut AbstractState, address: u64) {
-        let sp = state.get(self.facts.stack_pointer);
-        let sp = sp.plus(-i64::from(self.facts.call_pushes));
-        state.set(self.facts.stack_pointer, sp);
+        let sp = state.get(self.abi_info.stack_pointer);
+        let sp = sp.plus(-i64::from(self.abi_info.call_pushes));
+        state.set(self.abi_info.stack_pointer, sp);
         if sp.is_address() {
             state.store(sp, AbstractValue::constant(address));
         }
@@ -674,25 +677,25 @@ impl TransferFunction {
 
     /// Pops the return address.
     pub(crate) fn pop_return(self, state: &mut AbstractState) {
-        let sp = state.get(self.facts.stack_pointer);
-        let popped = sp.plus(self.facts.call_pushes.into());
-        state.set(self.facts.stack_pointer, popped);
+        let sp = state.get(self.abi_info.stack_pointer);
+        let popped = sp.plus(self.abi_info.call_pushes.into());
+        state.set(self.abi_info.stack_pointer, popped);
     }
 
     /// Whether a preserved register may still hold its entry value. That is worth more than a
     /// bound.
     fn holds_entry(self, state: &AbstractState, register: u8) -> bool {
-        self.facts.preserved.contains(&register) && state.get(register).is_address()
+        self.abi_info.preserved.contains(&register) && state.get(register).is_address()
     }
 
     /// The fact that a taken edge implies.
     pub(crate) fn branch_fact(
         self,
         state: &AbstractState,
-        test: BranchCondition,
-        way: BranchEdge,
+        condition: BranchCondition,
+        edge: BranchEdge,
     ) -> BranchFact {
-        match test {
+        match condition {
             BranchCondition::Equal {
                 a,
                 b,
@@ -700,15 +703,15 @@ impl TransferFunction {
             } => {
                 let (first, second) = (state.get(a), state.get(b));
                 if let Some(distance) = first.distance_from(second) {
-                    return match (distance == 0) == (when == way) {
+                    return match (distance == 0) == (when == edge) {
                         true => BranchFact::None,
                         false => BranchFact::Infeasible,
                     };
                 }
                 // Facts about one of two equal values hold for the other.
                 match (first.is_address(), second.is_address()) {
-                    (true, false) if when == way => BranchFact::RegisterIs(b, first),
-                    (false, true) if when == way => BranchFact::RegisterIs(a, second),
+                    (true, false) if when == edge => BranchFact::RegisterIs(b, first),
+                    (false, true) if when == edge => BranchFact::RegisterIs(a, second),
                     _ => BranchFact::None,
                 }
             }
@@ -716,7 +719,7 @@ impl TransferFunction {
                 register,
                 limit,
                 holds_on: when,
-            } if when == way && !self.holds_entry(state, register) => {
+            } if when == edge && !self.holds_entry(state, register) => {
                 BranchFact::RegisterIs(register, narrow(state.get(register), limit.into()))
             }
             BranchCondition::None | BranchCondition::AtMost { .. } => BranchFact::None,

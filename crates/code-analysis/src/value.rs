@@ -52,13 +52,13 @@ pub struct JumpTable {
     /// The greatest index, if known.
     pub max_index: Option<u16>,
     /// Encoding of its entries.
-    pub entries: JumpTableEncoding,
+    pub encoding: JumpTableEncoding,
 }
 
 impl JumpTable {
     /// The size of an entry, in bytes.
     pub(crate) fn entry_size(self) -> usize {
-        match self.entries {
+        match self.encoding {
             JumpTableEncoding::Relative32 => 4,
             JumpTableEncoding::Absolute64 => 8,
         }
@@ -67,7 +67,7 @@ impl JumpTable {
     /// The code address for an entry.
     #[must_use]
     pub(crate) fn target(self, entry: &[u8]) -> u64 {
-        match self.entries {
+        match self.encoding {
             JumpTableEncoding::Relative32 => {
                 let distance = entry.try_into().map_or(0, i32::from_le_bytes);
                 self.address.wrapping_add_signed(distance.into())
@@ -187,7 +187,7 @@ impl AbstractValue {
     /// A target from a table.
     #[must_use]
     pub fn table_target(table: JumpTable) -> AbstractValue {
-        let tag = match table.entries {
+        let tag = match table.encoding {
             JumpTableEncoding::Relative32 => TARGET_BY_DISTANCE,
             JumpTableEncoding::Absolute64 => TARGET_BY_ADDRESS,
         };
@@ -249,14 +249,14 @@ impl AbstractValue {
         }
     }
 
-    fn table(self, entries: JumpTableEncoding) -> JumpTable {
+    fn table(self, encoding: JumpTableEncoding) -> JumpTable {
         let last = self.payload() >> TABLE_BITS;
         JumpTable {
             address: self.payload() & ((1 << TABLE_BITS) - 1),
             max_index: (last != NO_LAST)
                 .then(|| u16::try_from(last).ok())
                 .flatten(),
-            entries,
+            encoding,
         }
     }
 
@@ -428,7 +428,7 @@ mod tests {
         let table = JumpTable {
             address: 0x7fff_1234_5678,
             max_index: Some(17),
-            entries: JumpTableEncoding::Absolute64,
+            encoding: JumpTableEncoding::Absolute64,
         };
         let cases = [
             (AbstractValue::UNKNOWN, ValueFact::Unknown),

@@ -31,7 +31,7 @@ use state::{OutsideDomain, PrecisionLoss, RegisterContents, VerifierState};
 #[derive(Debug, Clone, Copy)]
 pub struct Annotation {
     /// The state that must hold.
-    pub frame: VerifierState,
+    pub state: VerifierState,
     /// [`VerifierState::lowest_saved_slot`] of that state.
     pub lowest: i16,
     /// End of the annotated range: another annotation begins, or none.
@@ -42,7 +42,7 @@ pub struct Annotation {
 
 impl Annotation {
     const NONE: Annotation = Annotation {
-        frame: VerifierState::UNKNOWN,
+        state: VerifierState::UNKNOWN,
         lowest: 0,
         end: 0,
         args_size: 0,
@@ -83,9 +83,9 @@ const MIN_LOOKBACK_INSNS: usize = 32;
 /// Verifies units; keeps its memory from one to the next.
 #[derive(Debug)]
 pub struct Verifier {
-    machine: Lifter,
-    semantics: TransferFunction,
-    labels: JoinPoints,
+    lifter: Lifter,
+    transfer_function: TransferFunction,
+    join_points: JoinPoints,
     /// Operations of an instruction.
     ops: Vec<Op>,
     /// The instructions of a straight line that is read again.
@@ -97,11 +97,11 @@ pub struct Verifier {
 impl Verifier {
     /// A verifier for an architecture.
     #[must_use]
-    pub fn new(machine: Lifter) -> Verifier {
+    pub fn new(lifter: Lifter) -> Verifier {
         Verifier {
-            semantics: TransferFunction::new(machine.abi_info()),
-            machine,
-            labels: JoinPoints::default(),
+            transfer_function: TransferFunction::new(lifter.abi_info()),
+            lifter,
+            join_points: JoinPoints::default(),
             ops: Vec::new(),
             line: LiftedCode::default(),
             addresses: Vec::new(),
@@ -116,7 +116,7 @@ impl Verifier {
         image: &(impl CodeImage + ?Sized),
         unit: usize,
         landings: &[Landing],
-        claims: &mut impl Annotations,
+        annotations: &mut impl Annotations,
     ) -> bool {
         // An entry may declare more code than there is.
         let lengths = program.unit(unit).map(|extent| {
@@ -131,13 +131,13 @@ impl Verifier {
             table_entry_budget: bytes
                 .saturating_mul(MAX_TABLE_ENTRIES_PER_BYTE)
                 .max(MIN_TABLE_ENTRIES),
-            facts: self.semantics.facts,
+            abi_info: self.transfer_function.abi_info,
             verifier: self,
             program,
             image,
             unit,
             landings,
-            annotations: claims,
+            annotations,
             annotation: Annotation::NONE,
             must_repeat: false,
             must_recheck: true,
@@ -148,7 +148,7 @@ impl Verifier {
         };
         for _ in 0..MAX_PASSES {
             (verification.must_repeat, verification.lost_stack_address) = (false, false);
-            let before = verification.verifier.labels.reached_count();
+            let before = verification.verifier.join_points.reached_count();
             if verification.verify_unit().is_none() {
                 if !verification.needs_image_address || verification.tracks_image_addresses {
                     return false;
@@ -157,7 +157,7 @@ impl Verifier {
                 verification.verifier.begin(program, unit, landings);
                 continue;
             }
-            let labels = &mut verification.verifier.labels;
+            let labels = &mut verification.verifier.join_points;
             let are_sound = labels.are_verified();
             let is_again = verification.must_repeat
                 || verification.lost_stack_address && verification.used_stack_address;
@@ -173,25 +173,25 @@ impl Verifier {
     fn begin(&mut self, program: &ProgramCode, unit: usize, landings: &[Landing]) {
         let extents = program.unit(unit);
         self.addresses.clear();
-        self.labels
+        self.join_points
             .reset(extents.map(|extent| extent.start..extent.end));
         for head in program.backward_targets(unit) {
-            self.labels.add(head);
+            self.join_points.add(head);
         }
         for landing in landings {
-            self.labels.add(landing.pad);
+            self.join_points.add(landing.pad);
         }
     }
 
     /// The state behind a straight line, for any state before it, except that registers hold the
     /// given addresses behind it.
     fn state_after_line(&self, address_in: impl Fn(u8) -> Option<u64>) -> AbstractState {
-        let semantics = self.semantics;
-        let sp = semantics.facts.stack_pointer;
+        let semantics = self.transfer_function;
+        let sp = semantics.abi_info.stack_pointer;
         let ops = self.line.ids().flat_map(|insn| self.line.ops_of(insn));
         let written = ops.fold(0, |all, op| all | op.written(sp));
         let mut state = AbstractState::new();
-        for register in 0..=semantics.facts.return_address {
+        for register in 0..=semantics.abi_info.return_address {
             let address = address_in(register).filter(|_| written >> register & 1 == 0);
             state.set(
                 register,
@@ -206,7 +206,9 @@ impl Verifier {
                 Some(Flow::Call(_) | Flow::IndirectCall) => {
                     semantics.transfer_call(&mut state, None);
                 }
-                Some(Flow::Branch { test, .. }) => {
+                Some(Flow::Branch {
+                    condition: test, ..
+                }) => {
                     if let BranchFact::RegisterIs(register, value) =
                         semantics.branch_fact(&state, test, BranchEdge::FallThrough)
                     {
@@ -222,7 +224,7 @@ impl Verifier {
     /// Whether a straight line shows the origin of a register's contents. The second result says
     /// whether that is a load from a table, or an address relative to such an entry.
     fn origin_in_line(&self, register: u8) -> (bool, bool) {
-        let sp = self.semantics.facts.stack_pointer;
+        let sp = self.transfer_function.abi_info.stack_pointer;
         let bit = |register: u8| 1_u64 << (register & 63);
         let ops = self.line.ids().flat_map(|insn| self.line.ops_of(insn));
         let (mut written, mut found) = (0_u64, 0_u64);
@@ -243,7 +245,7 @@ impl Verifier {
 /// The verification of one unit. `None` gives it up.
 struct Verification<'a, I: ?Sized, C> {
     verifier: &'a mut Verifier,
-    facts: &'static AbiInfo,
+    abi_info: &'static AbiInfo,
     program: &'a ProgramCode,
     image: &'a I,
     unit: usize,
@@ -284,7 +286,7 @@ struct InsnContext {
 
 impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     fn verify_unit(&mut self) -> Option<()> {
-        let entry = VerifierState::entry(self.facts);
+        let entry = VerifierState::entry(self.abi_info);
         // Fragments come last: the states that functions jump with are known by then.
         for part in [ExtentKind::Function, ExtentKind::Fragment] {
             for extent in self.program.unit(self.unit) {
@@ -294,7 +296,11 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 let range = extent.start..extent.end;
                 let start = (part == ExtentKind::Function).then_some(extent.start);
                 let entries = self.program.extra_entries_in(range).iter().copied();
-                let here = self.verifier.labels.range_containing(extent.start)?.clone();
+                let here = self
+                    .verifier
+                    .join_points
+                    .range_containing(extent.start)?
+                    .clone();
                 for address in start.into_iter().chain(entries) {
                     self.flow_into(address, &here, &entry, Reachability::Certain)?;
                 }
@@ -314,9 +320,9 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         let bytes = self.image.bytes_from(start)?;
         let length = usize::try_from(end - start).ok()?;
         let code = bytes.get(..length)?;
-        let mut frame = VerifierState::entry(self.facts);
+        let mut frame = VerifierState::entry(self.abi_info);
         let mut line = StraightLine::new(start);
-        let mut comes = Reachability::Unreachable;
+        let mut reachability = Reachability::Unreachable;
         let mut is_call = false;
         let mut next = 0;
         self.annotation.end = start;
@@ -324,15 +330,16 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             let offset = next;
             let address = start + offset as u64;
             let rest = bytes.get(offset..)?;
-            let glance = self.verifier.machine.fast_decode(rest);
-            let glance = glance
-                .filter(|glance| !self.tracks_image_addresses || !glance.takes_relative_address());
+            let fast_insn = self.verifier.lifter.fast_decode(rest);
+            let fast_insn = fast_insn.filter(|fast_insn| {
+                !self.tracks_image_addresses || !fast_insn.takes_relative_address()
+            });
             let mut decoded = None;
-            let (size, is_padding) = match &glance {
-                Some(glance) => (glance.length(), glance.is_padding()),
+            let (size, is_padding) = match &fast_insn {
+                Some(fast_insn) => (fast_insn.length(), fast_insn.is_padding()),
                 None => {
                     let rest = code.get(offset..)?;
-                    let insn = self.verifier.machine.decode(rest, address, ops)?;
+                    let insn = self.verifier.lifter.decode(rest, address, ops)?;
                     decoded = insn.flow;
                     (insn.length, insn.is_padding)
                 }
@@ -345,11 +352,16 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 self.annotation = self.annotations.seek(address, end)?;
                 self.must_recheck = true;
             }
-            if let Some(label) = self.verifier.labels.get_mut(here.byte_offset + offset) {
-                comes = label.enter(&mut frame, comes, &self.annotation.frame, self.facts)?;
+            if let Some(label) = self.verifier.join_points.get_mut(here.byte_offset + offset) {
+                reachability = label.enter(
+                    &mut frame,
+                    reachability,
+                    &self.annotation.state,
+                    self.abi_info,
+                )?;
                 self.must_recheck = true;
                 line = StraightLine::new(address);
-            } else if comes == Reachability::Unreachable {
+            } else if reachability == Reachability::Unreachable {
                 // No path leads here.
                 is_padding.then_some(())?;
                 continue;
@@ -360,9 +372,9 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 self.must_recheck = false;
             }
             is_call = false;
-            if let Some(glance) = &glance
+            if let Some(fast_insn) = &fast_insn
                 && !self.tracks_image_addresses
-                && glance.preserves(&frame)
+                && fast_insn.preserves(&frame)
             {
                 let claimed = usize::try_from(self.annotation.end.min(end) - start).ok()?;
                 next += self.skip(bytes, next..claimed, here.byte_offset, &frame);
@@ -372,14 +384,16 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 start: address,
                 end: start + next as u64,
                 line: line.advance(address),
-                reachability: comes,
+                reachability,
             };
-            let flow = match &glance {
-                Some(glance) if self.transfer_fast(glance, &mut frame)? => glance.flow(address),
+            let flow = match &fast_insn {
+                Some(fast_insn) if self.transfer_fast(fast_insn, &mut frame)? => {
+                    fast_insn.flow(address)
+                }
                 known => {
                     if known.is_some() {
                         let rest = code.get(offset..)?;
-                        decoded = self.verifier.machine.decode(rest, address, ops)?.flow;
+                        decoded = self.verifier.lifter.decode(rest, address, ops)?.flow;
                     }
                     self.transfer(ops, at, &mut frame)?;
                     decoded
@@ -388,14 +402,14 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             if let Some(flow) = flow {
                 here.verified_until = at.end;
                 is_call = matches!(flow, Flow::Call(_) | Flow::IndirectCall);
-                comes = self.transfer_control(flow, at, &here, &mut frame)?;
+                reachability = self.transfer_control(flow, at, &here, &mut frame)?;
             }
         }
-        self.verifier.labels.finish(start);
+        self.verifier.join_points.finish(start);
         // The caller at the end does not know that its callee never returns, or the unit ends
         // there.
-        let ends = is_call && !self.verifier.labels.contains(end);
-        (comes == Reachability::Unreachable || ends).then_some(())
+        let ends = is_call && !self.verifier.join_points.contains(end);
+        (reachability == Reachability::Unreachable || ends).then_some(())
     }
 
     /// Skips to the first instruction of `bytes` that may change the state, or is a join point.
@@ -406,49 +420,51 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         bytes: &[u8],
         range: Range<usize>,
         first: usize,
-        frame: &VerifierState,
+        state: &VerifierState,
     ) -> usize {
         let Verifier {
-            machine, labels, ..
+            lifter,
+            join_points: labels,
+            ..
         } = &*self.verifier;
         let mut at = range.start;
         while !labels.is_join_point(first + at)
-            && let Some(glance) = bytes.get(at..).and_then(|rest| machine.fast_decode(rest))
-            && glance.preserves(frame)
-            && at + glance.length() <= range.end
+            && let Some(insn) = bytes.get(at..).and_then(|rest| lifter.fast_decode(rest))
+            && insn.preserves(state)
+            && at + insn.length() <= range.end
         {
-            at += glance.length();
+            at += insn.length();
         }
         at - range.start
     }
 
     /// Applies an instruction by fast decoding. Returns whether that was possible.
     #[inline(always)]
-    fn transfer_fast(&mut self, glance: &FastInsn<'_>, frame: &mut VerifierState) -> Option<bool> {
+    fn transfer_fast(&mut self, insn: &FastInsn<'_>, state: &mut VerifierState) -> Option<bool> {
         let mut is_beyond = false;
-        let is_told = glance.emit_ops(|op| {
-            self.note_stack_use(op, frame);
-            match frame.transfer(op, self.facts) {
+        let is_complete = insn.emit_ops(|op| {
+            self.note_stack_use(op, state);
+            match state.transfer(op, self.abi_info) {
                 Ok(is_changed) => self.must_recheck |= is_changed,
                 Err(OutsideDomain) => is_beyond = true,
             }
         });
-        (!is_beyond).then_some(is_told)
+        (!is_beyond).then_some(is_complete)
     }
 
     /// Notes whether an operation depends on a stack address in a register other than the stack and
     /// frame pointers.
     #[inline(always)]
-    fn note_stack_use(&mut self, op: Op, frame: &VerifierState) {
+    fn note_stack_use(&mut self, op: Op, state: &VerifierState) {
         if let Op::OverwriteIndexed { base, .. } | Op::StoreIndexed { base, .. } = op {
-            if base == self.facts.stack_pointer || frame.holds_stack_address(base) {
+            if base == self.abi_info.stack_pointer || state.holds_stack_address(base) {
                 self.annotations.note_bounds_assumption();
             }
             return;
         }
         let base = match op {
-            Op::Add { to, from, .. } if self.facts.points_at_frames(to) => from,
-            Op::Load { to, base, .. } if frame.has_saved(to) => base,
+            Op::Add { to, from, .. } if self.abi_info.points_at_frames(to) => from,
+            Op::Load { to, base, .. } if state.has_saved(to) => base,
             Op::Store { base, .. }
             | Op::StoreLow { base, .. }
             | Op::Overwrite { base, .. }
@@ -458,7 +474,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             | Op::Fill { base, .. } => base,
             _ => return,
         };
-        if !self.facts.points_at_frames(base) && frame.holds_stack_address(base) {
+        if !self.abi_info.points_at_frames(base) && state.holds_stack_address(base) {
             self.used_stack_address = true;
         }
     }
@@ -475,13 +491,18 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     }
 
     /// Applies an instruction.
-    fn transfer(&mut self, ops: &[Op], at: InsnContext, frame: &mut VerifierState) -> Option<()> {
+    fn transfer(
+        &mut self,
+        ops: &[Op],
+        context: InsnContext,
+        state: &mut VerifierState,
+    ) -> Option<()> {
         for op in ops {
-            self.note_stack_use(*op, frame);
-            match frame.transfer(*op, self.facts) {
+            self.note_stack_use(*op, state);
+            match state.transfer(*op, self.abi_info) {
                 Ok(is_changed) => self.must_recheck |= is_changed,
                 Err(OutsideDomain) => {
-                    self.transfer_by_constants(*op, at, frame)?;
+                    self.transfer_by_constants(*op, context, state)?;
                     self.must_recheck = true;
                 }
             }
@@ -489,7 +510,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 && self.tracks_image_addresses
                 && let Some(number) = self.address_number(value)
             {
-                frame.set_image_address(to, number);
+                state.set_image_address(to, number);
             }
         }
         Some(())
@@ -497,15 +518,15 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
 
     /// Checks the annotation.
     #[inline]
-    fn check_annotation(&self, frame: &VerifierState) -> Option<()> {
+    fn check_annotation(&self, state: &VerifierState) -> Option<()> {
         // A signal frame may overwrite memory this far below the stack pointer.
-        let is_for_signals = match frame.get(self.facts.stack_pointer) {
+        let is_for_signals = match state.get(self.abi_info.stack_pointer) {
             RegisterContents::StackAddress(top) => {
-                i32::from(self.annotation.lowest) < i32::from(top) - self.facts.red_zone
+                i32::from(self.annotation.lowest) < i32::from(top) - self.abi_info.red_zone
             }
             RegisterContents::EntryValue | RegisterContents::Other => false,
         };
-        let holds = frame.implies(&self.annotation.frame) && !is_for_signals;
+        let holds = state.implies(&self.annotation.state) && !is_for_signals;
         holds.then_some(())
     }
 
@@ -513,27 +534,27 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     fn transfer_control(
         &mut self,
         flow: Flow,
-        at: InsnContext,
+        context: InsnContext,
         here: &UnitRange,
-        frame: &mut VerifierState,
+        state: &mut VerifierState,
     ) -> Option<Reachability> {
         Some(match flow {
             Flow::Jump(to) => {
-                self.jump(to, at, here, frame)?;
+                self.jump(to, context, here, state)?;
                 Reachability::Unreachable
             }
             Flow::Branch { to, .. } => {
-                self.jump(to, at, here, frame)?;
-                at.reachability
+                self.jump(to, context, here, state)?;
+                context.reachability
             }
-            Flow::Call(_) | Flow::IndirectCall => self.call(flow, at, here, frame)?,
+            Flow::Call(_) | Flow::IndirectCall => self.call(flow, context, here, state)?,
             Flow::IndirectJump(_) => {
-                self.indirect_jump(at, here, frame)?;
+                self.indirect_jump(context, here, state)?;
                 Reachability::Unreachable
             }
             Flow::Return { pops } => {
-                frame.is_as_at_entry(self.facts).then_some(())?;
-                self.annotations.note_return(at.start, pops);
+                state.is_as_at_entry(self.abi_info).then_some(())?;
+                self.annotations.note_return(context.start, pops);
                 Reachability::Unreachable
             }
             Flow::Trap => Reachability::Unreachable,
@@ -543,28 +564,30 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     fn jump(
         &mut self,
         to: u64,
-        at: InsnContext,
+        context: InsnContext,
         here: &UnitRange,
-        frame: &VerifierState,
+        state: &VerifierState,
     ) -> Option<()> {
         // A jump elsewhere may be a tail call.
-        let is_call = || !self.verifier.labels.contains(to) || self.program.is_call_target(to);
+        let is_call = || !self.verifier.join_points.contains(to) || self.program.is_call_target(to);
         match !here.range.contains(&to) && is_call() {
             true => Some(()),
-            false => self.flow_into(to, here, frame, at.reachability),
+            false => self.flow_into(to, here, state, context.reachability),
         }
     }
 
     fn call(
         &mut self,
         flow: Flow,
-        at: InsnContext,
+        context: InsnContext,
         here: &UnitRange,
-        frame: &mut VerifierState,
+        state: &mut VerifierState,
     ) -> Option<Reachability> {
         let returns = match flow {
             Flow::Call(to) => match self.program.returns(to) {
-                None if !self.program.is_extra_entry(to) && self.verifier.labels.contains(to) => {
+                None if !self.program.is_extra_entry(to)
+                    && self.verifier.join_points.contains(to) =>
+                {
                     return None;
                 }
                 returns => returns,
@@ -576,58 +599,58 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             None | Some(ReturnBehavior::PreservesExtra(_) | ReturnBehavior::Never) => 0,
             Some(ReturnBehavior::LeavesWords(_) | ReturnBehavior::SkipsData(_)) => return None,
         };
-        frame.transfer_call(self.facts).ok()?;
+        state.transfer_call(self.abi_info).ok()?;
         // The annotation at the call must also hold while the callee runs.
-        self.check_annotation(frame)?;
-        if let Some(pad) = Landing::pad_of(self.landings, at.start)
-            && self.verifier.labels.contains(pad)
+        self.check_annotation(state)?;
+        if let Some(pad) = Landing::pad_of(self.landings, context.start)
+            && self.verifier.join_points.contains(pad)
         {
-            let mut landed = *frame;
+            let mut landed = *state;
             landed
-                .pop_arguments(self.annotation.args_size, self.facts)
+                .pop_arguments(self.annotation.args_size, self.abi_info)
                 .ok()?;
-            self.flow_into(pad, here, &landed, at.reachability)?;
+            self.flow_into(pad, here, &landed, context.reachability)?;
         }
         if pops != 0 {
-            frame.pop_arguments(pops.into(), self.facts).ok()?;
+            state.pop_arguments(pops.into(), self.abi_info).ok()?;
             self.must_recheck = true;
         }
         Some(match returns {
             Some(ReturnBehavior::Never) => Reachability::Unreachable,
-            _ => at.reachability,
+            _ => context.reachability,
         })
     }
 
     /// Follows an indirect jump: through a table, or a tail call out of the function.
     fn indirect_jump(
         &mut self,
-        at: InsnContext,
+        context: InsnContext,
         here: &UnitRange,
-        frame: &VerifierState,
+        state: &VerifierState,
     ) -> Option<()> {
-        self.decode_line(at.line..at.end)?;
+        self.decode_line(context.line..context.end)?;
         let last = self.verifier.line.ids().last()?;
         let Some(Flow::IndirectJump(register)) = self.verifier.line.flow(last) else {
             return None;
         };
         let target = self.verifier.state_after_line(|register| {
-            let number = frame.image_address(register)?;
+            let number = state.image_address(register)?;
             self.verifier.addresses.get(number).copied()
         });
         let target = target.get(register);
         match target.fact() {
-            ValueFact::Constant(to) => return self.jump(to, at, here, frame),
+            ValueFact::Constant(to) => return self.jump(to, context, here, state),
             // A pointer, mostly to a function elsewhere.
             ValueFact::TableTarget(table) if table.max_index == Some(0) => {
                 let to = self.program.jump_table_targets(table, self.image).next();
-                if let Some(to) = to.filter(|to| self.verifier.labels.contains(*to)) {
-                    return self.jump(to, at, here, frame);
+                if let Some(to) = to.filter(|to| self.verifier.join_points.contains(*to)) {
+                    return self.jump(to, context, here, state);
                 }
             }
-            ValueFact::TableTarget(table) => return self.table_jump(table, at, here, frame),
+            ValueFact::TableTarget(table) => return self.table_jump(table, context, here, state),
             _ => {}
         }
-        let is_as_called = frame.is_stack_pointer_at_entry(self.facts);
+        let is_as_called = state.is_stack_pointer_at_entry(self.abi_info);
         let (is_known, is_by_table) = self.verifier.origin_in_line(register);
         self.needs_image_address = is_by_table;
         (is_as_called && is_known && !is_by_table).then_some(())
@@ -637,21 +660,21 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     fn table_jump(
         &mut self,
         table: JumpTable,
-        at: InsnContext,
+        context: InsnContext,
         here: &UnitRange,
-        frame: &VerifierState,
+        state: &VerifierState,
     ) -> Option<()> {
         self.used_stack_address |= self.tracks_image_addresses;
         let mut is_followed = false;
         for to in self.program.jump_table_targets(table, self.image) {
             self.table_entry_budget = self.table_entry_budget.checked_sub(1)?;
-            match self.verifier.labels.contains(to) {
+            match self.verifier.join_points.contains(to) {
                 true => {
-                    self.flow_into(to, here, frame, at.reachability)?;
+                    self.flow_into(to, here, state, context.reachability)?;
                     is_followed = true;
                 }
                 // Impossible indexes lead to the end of the function.
-                false if self.verifier.labels.has_end(to) => {}
+                false if self.verifier.join_points.has_end(to) => {}
                 // The table is shorter than its index allows.
                 false if table.max_index.is_none() => break,
                 false => return None,
@@ -664,8 +687,8 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     fn transfer_by_constants(
         &mut self,
         op: Op,
-        at: InsnContext,
-        frame: &mut VerifierState,
+        context: InsnContext,
+        state: &mut VerifierState,
     ) -> Option<()> {
         match op {
             Op::Fill {
@@ -674,7 +697,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 size,
             } => {
                 // An unknown length is assumed to stay inside a program's array.
-                let count = self.constant_before(count, at)?;
+                let count = self.constant_before(count, context)?;
                 if count.is_none() {
                     self.annotations.note_bounds_assumption();
                 }
@@ -682,17 +705,17 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                     let size = u16::try_from(count.checked_mul(size.into())?).ok()?;
                     let offset = 0;
                     let filled = Op::Overwrite { base, offset, size };
-                    frame.transfer(filled, self.facts).ok()?;
+                    state.transfer(filled, self.abi_info).ok()?;
                 }
                 Some(())
             }
             Op::SystemCall { number } => {
-                let number = self.constant_before(number?, at)??;
+                let number = self.constant_before(number?, context)??;
                 let AbiInfo {
                     stack_switching_syscalls: new_stack,
                     stack_sharing_syscalls: shared_stack,
                     ..
-                } = self.facts;
+                } = self.abi_info;
                 let mut are_other = new_stack.iter().chain(*shared_stack);
                 are_other.all(|other| *other != number).then_some(())
             }
@@ -701,8 +724,8 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     }
 
     /// The number in a register before an instruction, if the straight line before it shows that.
-    fn constant_before(&mut self, register: u8, at: InsnContext) -> Option<Option<u64>> {
-        self.decode_line(at.line..at.start)?;
+    fn constant_before(&mut self, register: u8, context: InsnContext) -> Option<Option<u64>> {
+        self.decode_line(context.line..context.start)?;
         let state = self.verifier.state_after_line(|_| None);
         Some(state.get(register).as_constant())
     }
@@ -710,9 +733,9 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     /// Decodes a straight line.
     fn decode_line(&mut self, range: Range<u64>) -> Option<()> {
         let bytes = self.image.bytes(range.clone())?;
-        let Verifier { machine, line, .. } = &mut *self.verifier;
+        let Verifier { lifter, line, .. } = &mut *self.verifier;
         line.clear();
-        machine.lift(bytes, range.start, line);
+        lifter.lift(bytes, range.start, line);
         Some(())
     }
 
@@ -721,19 +744,19 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         &mut self,
         to: u64,
         here: &UnitRange,
-        frame: &VerifierState,
-        comes: Reachability,
+        state: &VerifierState,
+        reachability: Reachability,
     ) -> Option<()> {
         let there;
         let place = match here.range.contains(&to) {
             true => here,
             false => {
-                there = self.verifier.labels.range_containing(to)?.clone();
+                there = self.verifier.join_points.range_containing(to)?.clone();
                 &there
             }
         };
-        let (label, is_news) = self.verifier.labels.get_or_insert(place, to)?;
-        match label.join(frame, comes, self.facts).ok()? {
+        let (label, is_news) = self.verifier.join_points.get_or_insert(place, to)?;
+        match label.join(state, reachability, self.abi_info).ok()? {
             PrecisionLoss::None => {}
             // This is harmless unless something depends on such an address: see
             // [`Verification::note_stack_use`].

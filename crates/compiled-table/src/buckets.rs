@@ -6,7 +6,7 @@
 
 use wide::i16x16;
 
-use crate::layout::{BUCKET, PAGE};
+use crate::layout::{BUCKET_BYTES, PAGE_BYTES};
 
 /// The count of numbers before each page; the count of the page's numbers before each bucket; and
 /// the numbers.
@@ -65,8 +65,8 @@ impl<'t> Buckets<'t> {
     /// The numbers of the bucket at an offset from the first page. `None` past the last page.
     #[inline]
     pub(crate) fn bucket(&self, offset: u64) -> Option<NumberRange> {
-        let page = usize::try_from(offset / PAGE).ok()?;
-        let bucket = usize::try_from(offset / BUCKET).ok()?;
+        let page = usize::try_from(offset / PAGE_BYTES).ok()?;
+        let bucket = usize::try_from(offset / BUCKET_BYTES).ok()?;
         // Each page also stores the end of its last bucket.
         let at = bucket.checked_add(page)?;
         let end = u16::from_le_bytes(*self.buckets.get(at.checked_add(1)?)?);
@@ -97,13 +97,13 @@ impl<'t> Buckets<'t> {
     #[inline]
     pub(crate) fn count_at_most(&self, bucket: NumberRange, limit: u16) -> Option<usize> {
         let rest = self.numbers.get(bucket.first..)?;
-        if bucket.count < FEW
+        if bucket.count < LANES
             && let Some(few) = rest.first_chunk()
         {
             let above = few_above(few, limit) | 1 << bucket.count;
             return Some(above.trailing_zeros() as usize);
         }
-        if bucket.count as u64 > BUCKET {
+        if bucket.count as u64 > BUCKET_BYTES {
             return None;
         }
         let is_above = |number: &[u8; 2]| u16::from_le_bytes(*number) > limit;
@@ -113,11 +113,11 @@ impl<'t> Buckets<'t> {
 }
 
 /// How many numbers are compared at once.
-const FEW: usize = 16;
+const LANES: usize = 16;
 
 /// Which of the numbers are above `limit`, as bits.
 #[inline]
-fn few_above(few: &[[u8; 2]; FEW], limit: u16) -> u32 {
+fn few_above(few: &[[u8; 2]; LANES], limit: u16) -> u32 {
     // With the highest bit flipped, the signed order equals the unsigned one.
     let signed = |number: u16| (number ^ 1 << 15).cast_signed();
     let numbers = i16x16::new(few.map(|number| signed(u16::from_le_bytes(number))));
@@ -132,7 +132,7 @@ mod write {
     use alloc::vec::Vec;
 
     use crate::encode::{put_u16, put_u32};
-    use crate::layout::{BUCKET, BUCKETS_OF_PAGE, PAGE};
+    use crate::layout::{BUCKET_BYTES, BUCKETS_PER_PAGE, PAGE_BYTES};
 
     /// Writes the index of numbers that are added in the order of their addresses.
     #[derive(Default)]
@@ -149,20 +149,20 @@ mod write {
     impl BucketIndex {
         /// Adds a number at an offset from the first page.
         pub(crate) fn push(&mut self, offset: u64) {
-            self.begin(offset / BUCKET + 1);
+            self.begin(offset / BUCKET_BYTES + 1);
             self.numbers += 1;
         }
 
         /// Ends at the page before this one.
         pub(crate) fn finish(&mut self, pages: u64) {
-            self.begin(pages * BUCKETS_OF_PAGE);
+            self.begin(pages * BUCKETS_PER_PAGE);
             self.end_page();
         }
 
         /// Begins this many buckets.
         fn begin(&mut self, buckets: u64) {
             for bucket in self.begun..buckets {
-                if bucket.is_multiple_of(BUCKETS_OF_PAGE) {
+                if bucket.is_multiple_of(BUCKETS_PER_PAGE) {
                     self.end_page();
                 }
                 self.put_bucket();
@@ -183,7 +183,7 @@ mod write {
             // A full page has 65,536 numbers, which wraps to 0; no reader needs that difference.
             put_u16(
                 &mut self.buckets,
-                (self.numbers - self.before_page) as u64 % PAGE,
+                (self.numbers - self.before_page) as u64 % PAGE_BYTES,
             );
         }
     }

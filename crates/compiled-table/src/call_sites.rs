@@ -5,8 +5,8 @@
 use unspool_rows::Vaddr;
 
 use crate::buckets::Buckets;
-use crate::call_test::{CallTest, WINDOW};
-use crate::layout::{ASK, BUCKET, GRANULE, TableHeader, TableSections};
+use crate::call_test::{CALL_WINDOW_BYTES, CallTest};
+use crate::layout::{BUCKET_BYTES, GRANULE_BYTES, LOOKUP_IN_TABLE, TableHeader, TableSections};
 use crate::little_endian::{low_u16, u32_at};
 use crate::reader::{RowRef, TableCorruption};
 
@@ -54,12 +54,12 @@ impl<'t> CallSites<'t> {
     pub fn row(
         &self,
         return_address: Vaddr,
-        before: [u8; WINDOW],
+        before: [u8; CALL_WINDOW_BYTES],
     ) -> Result<Option<RowRef>, TableCorruption> {
         if !self.test.passes(return_address, before) {
             return Ok(None);
         }
-        Ok(self.claim(return_address)?.map(|claim| claim.row))
+        Ok(self.lookup(return_address)?.map(|claim| claim.row))
     }
 
     /// The answer of [`CallSites::row`] on condition that the test is passed, before the code is
@@ -73,21 +73,22 @@ impl<'t> CallSites<'t> {
     ///
     /// [`TableCorruption`].
     #[inline]
-    pub fn claim(&self, return_address: Vaddr) -> Result<Option<CallSiteRow>, TableCorruption> {
+    pub fn lookup(&self, return_address: Vaddr) -> Result<Option<CallSiteRow>, TableCorruption> {
         let key = return_address.0.wrapping_sub(1).wrapping_sub(self.base.0);
         let Some(bucket) = self.steps.bucket(key) else {
             return Ok(None);
         };
         // All steps of this granule or an earlier one, for any row.
-        let limit = (key % BUCKET / u64::from(GRANULE)) << 9 | u64::from(ASK);
+        let limit =
+            (key % BUCKET_BYTES / u64::from(GRANULE_BYTES)) << 9 | u64::from(LOOKUP_IN_TABLE);
         let count = self.steps.count_at_most(bucket, low_u16(limit));
         // If the bucket has no steps, the one before it holds.
         let Some(step) = (bucket.first + count.ok_or(TableCorruption::CallSites)?).checked_sub(1)
         else {
             return Ok(None);
         };
-        let row = self.steps.number(step).ok_or(TableCorruption::CallSites)? & ASK;
-        Ok((row != ASK).then_some(CallSiteRow {
+        let row = self.steps.number(step).ok_or(TableCorruption::CallSites)? & LOOKUP_IN_TABLE;
+        Ok((row != LOOKUP_IN_TABLE).then_some(CallSiteRow {
             return_address,
             row: RowRef(row),
         }))
@@ -112,7 +113,7 @@ impl CallSiteRow {
     /// Whether the claim holds: `before` are the bytes that end at the address.
     #[must_use]
     #[inline]
-    pub fn holds(&self, test: &CallTest, before: [u8; WINDOW]) -> bool {
+    pub fn holds(&self, test: &CallTest, before: [u8; CALL_WINDOW_BYTES]) -> bool {
         test.passes(self.return_address, before)
     }
 }

@@ -13,7 +13,7 @@ use unspool_rows::{Arch, Vaddr};
 use crate::layout::CallForm;
 
 /// The number of bytes before an address that the test reads.
-pub const WINDOW: usize = 8;
+pub const CALL_WINDOW_BYTES: usize = 8;
 
 /// Tests whether an address follows a call.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ impl CallTest {
     /// need not wait for them.
     #[must_use]
     #[inline]
-    pub fn passes(&self, address: Vaddr, before: [u8; WINDOW]) -> bool {
+    pub fn passes(&self, address: Vaddr, before: [u8; CALL_WINDOW_BYTES]) -> bool {
         match self.form {
             CallForm::X86 => self.follows_x86(address, u64::from_le_bytes(before)),
             CallForm::Aarch64 => follows_aarch64(address, before),
@@ -162,7 +162,7 @@ mod x86 {
 }
 
 #[inline]
-fn follows_aarch64(address: Vaddr, before: [u8; WINDOW]) -> bool {
+fn follows_aarch64(address: Vaddr, before: [u8; CALL_WINDOW_BYTES]) -> bool {
     let [.., w0, w1, w2, w3] = before;
     // Instructions are little-endian on big-endian machines too.
     let word = u32::from_le_bytes([w0, w1, w2, w3]);
@@ -174,12 +174,12 @@ fn follows_aarch64(address: Vaddr, before: [u8; WINDOW]) -> bool {
 /// The bytes that end at an offset of `code`; zeros stand for missing ones.
 #[must_use]
 #[inline]
-pub fn window(code: &[u8], end: usize) -> [u8; WINDOW] {
+pub fn window(code: &[u8], end: usize) -> [u8; CALL_WINDOW_BYTES] {
     let before = code.get(..end).unwrap_or_default();
-    if let Some(window) = before.last_chunk::<WINDOW>() {
+    if let Some(window) = before.last_chunk::<CALL_WINDOW_BYTES>() {
         return *window;
     }
-    let mut window = [0; WINDOW];
+    let mut window = [0; CALL_WINDOW_BYTES];
     for (slot, byte) in window.iter_mut().rev().zip(before.iter().rev()) {
         *slot = *byte;
     }

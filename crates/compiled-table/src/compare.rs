@@ -11,7 +11,7 @@ use unspool_rows::table::Span;
 use unspool_rows::{Fde, RowId, Table, Vaddr};
 
 use crate::call_sites::CallSites;
-use crate::call_test::{WINDOW, window};
+use crate::call_test::{CALL_WINDOW_BYTES, window};
 use crate::encode::ExecutableCode;
 use crate::reader::{CompiledTable, EntryInfo, RowRef, TableCorruption};
 
@@ -225,17 +225,17 @@ fn facts_of(fde: &Fde) -> EntryInfo {
 }
 
 /// Visits the compiled ranges from one end of a source range to the other.
-fn compare_span(same: &mut RowMatcher<'_, '_>, span: &Span) -> Result<(), MismatchKind> {
+fn compare_span(matcher: &mut RowMatcher<'_, '_>, span: &Span) -> Result<(), MismatchKind> {
     let mut at = span.start;
     while at < span.end {
-        let hit = same.compiled.lookup(at)?.ok_or(MismatchKind::Row)?;
+        let hit = matcher.compiled.lookup(at)?.ok_or(MismatchKind::Row)?;
         // A range that does not contain its address would leave others unchecked.
         if hit.start > at || hit.end <= at {
             return Err(MismatchKind::Corrupt(TableCorruption::Pieces));
         }
         let last = Vaddr(hit.end.0.min(span.end.0) - 1);
-        let at_last = same.compiled.lookup(last)?.ok_or(MismatchKind::Row)?;
-        if !same.is_same(span.row, hit.row) || !same.is_same(span.row, at_last.row) {
+        let at_last = matcher.compiled.lookup(last)?.ok_or(MismatchKind::Row)?;
+        if !matcher.is_same(span.row, hit.row) || !matcher.is_same(span.row, at_last.row) {
             return Err(MismatchKind::Row);
         }
         at = hit.end;
@@ -322,16 +322,16 @@ pub fn compare_calls(
 
 fn compare_site(
     comparison: &mut SourceComparison,
-    same: &mut RowMatcher<'_, '_>,
+    matcher: &mut RowMatcher<'_, '_>,
     sites: &CallSites<'_>,
     address: Vaddr,
-    before: [u8; WINDOW],
+    before: [u8; CALL_WINDOW_BYTES],
     row: Option<RowId>,
 ) {
     comparison.call_sites += 1;
     match (sites.row(address, before), row) {
         (Ok(None), _) => comparison.call_sites_asked += 1,
-        (Ok(Some(theirs)), Some(ours)) if same.is_same(ours, theirs) => {}
+        (Ok(Some(theirs)), Some(ours)) if matcher.is_same(ours, theirs) => {}
         (Ok(Some(_)), _) => comparison.note(address, MismatchKind::CallSite),
         (Err(corrupt), _) => comparison.note(address, corrupt.into()),
     }
@@ -341,7 +341,7 @@ fn compare_other(
     comparison: &mut SourceComparison,
     sites: &CallSites<'_>,
     address: Vaddr,
-    before: [u8; WINDOW],
+    before: [u8; CALL_WINDOW_BYTES],
 ) {
     match sites.row(address, before) {
         Ok(None) => {}

@@ -13,7 +13,9 @@ use unspool_rows::{Arch, Fde, RowId, Table, Vaddr};
 use crate::call_test::CallTest;
 use crate::encode::calls::CallSiteProjection;
 use crate::encode::pieces::Pieces;
-use crate::layout::{self, ASK, CallForm, DIRECTORY_ENTRY, HEADER, ModuleKey, PAGE, TableSections};
+use crate::layout::{
+    self, CallForm, DIRECTORY_ENTRY, HEADER, LOOKUP_IN_TABLE, ModuleKey, PAGE_BYTES, TableSections,
+};
 
 mod calls;
 mod entries;
@@ -111,9 +113,9 @@ pub(crate) struct RowNumbering {
 }
 
 impl RowNumbering {
-    /// Numbers the rows in use. Steps can name only rows below [`ASK`], so these are the rows with
-    /// the most call sites. Within both groups the most frequent come first, because sequences take
-    /// a byte for a number below 256.
+    /// Numbers the rows in use. Steps can name only rows below [`LOOKUP_IN_TABLE`], so these are the
+    /// rows with the most call sites. Within both groups the most frequent come first, because
+    /// sequences take a byte for a number below 256.
     fn new(table: &Table, pieces: &Pieces, sites_of: &[u32]) -> Result<Self, EncodeError> {
         let mut counts = vec![0_u32; table.distinct_rows()];
         for pattern in &pieces.patterns {
@@ -127,7 +129,7 @@ impl RowNumbering {
         let mut rows: Vec<(u32, u32)> = used.map(|(row, count)| (row, *count)).collect();
         let sites = |row: u32| sites_of.get(row as usize).copied().unwrap_or_default();
         rows.sort_by_key(|(row, count)| (Reverse(sites(*row)), Reverse(*count), *row));
-        let in_steps = rows.len().min(ASK.into());
+        let in_steps = rows.len().min(LOOKUP_IN_TABLE.into());
         let (in_steps, others) = rows.split_at_mut(in_steps);
         for part in [in_steps, others] {
             part.sort_by_key(|(row, count)| (Reverse(*count), *row));
@@ -255,7 +257,7 @@ fn base(table: &Table, code: &ExecutableCode<'_>) -> Result<Vaddr, EncodeError> 
     } else {
         both(rows, code.bounds())
     };
-    let base = start.0 - start.0 % PAGE;
+    let base = start.0 - start.0 % PAGE_BYTES;
     match end.0.checked_sub(base) {
         Some(length) if length <= u64::from(u32::MAX) => Ok(Vaddr(base)),
         _ => Err(EncodeError::TooWide { start, end }),
@@ -315,7 +317,7 @@ fn file(
     bytes.extend_from_slice(&layout::MAGIC);
     bytes.extend_from_slice(&layout::VERSION.to_le_bytes());
     bytes.extend_from_slice(&abi.arch.elf_machine().to_le_bytes());
-    bytes.push(abi.arch.spec().word.bytes());
+    bytes.push(abi.arch.spec().address_size.bytes());
     bytes.push(match abi.endian {
         Endian::Little => 1,
         Endian::Big => 2,

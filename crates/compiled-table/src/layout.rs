@@ -30,7 +30,7 @@ pub const MAGIC: [u8; 8] = *b"unspool\0";
 pub const VERSION: u16 = 2;
 
 /// Bytes of a page: the unit in which pieces and steps are indexed.
-pub const PAGE: u64 = 1 << 16;
+pub const PAGE_BYTES: u64 = 1 << 16;
 
 /// The limit of pages in a table: 4 GiB of address space.
 pub const MAX_PAGES: u64 = 1 << 16;
@@ -53,19 +53,21 @@ pub const DIRECTORY_ENTRY: usize = 16;
 /// Directory flag: a reader that does not know the section must refuse the table.
 pub const REQUIRED: u32 = 1;
 
-pub(crate) const ODD_CLASS: u8 = 255;
-pub(crate) const ODD_SIZE: usize = 28;
+pub(crate) const ESCAPE_CLASS: u8 = 255;
+pub(crate) const ESCAPED_ENTRY_BYTES: usize = 28;
 pub(crate) const NO_PERSONALITY: u16 = u16::MAX;
 pub(crate) const HAS_LSDA: u16 = 1;
-pub(crate) const LONG_GAP: u8 = 255;
-pub(crate) const LONG_DISTANCE: u8 = 255;
+/// The byte of a gap that does not fit in a byte; it is listed apart.
+pub const LONG_GAP: u8 = 255;
+/// The byte of a distance that does not fit in a byte; two bytes with it follow.
+pub const LONG_DISTANCE: u8 = 255;
 pub(crate) const WIDE_SEQUENCE: u8 = 0x80;
 /// Bytes of a bucket: the unit in which pieces and steps are searched.
-pub(crate) const BUCKET: u64 = 1 << 10;
-pub(crate) const BUCKETS_OF_PAGE: u64 = PAGE / BUCKET;
-pub(crate) const GRANULE: u32 = 8;
+pub(crate) const BUCKET_BYTES: u64 = 1 << 10;
+pub(crate) const BUCKETS_PER_PAGE: u64 = PAGE_BYTES / BUCKET_BYTES;
+pub(crate) const GRANULE_BYTES: u32 = 8;
 /// The row number of a step that refers to the full table.
-pub(crate) const ASK: u16 = 511;
+pub const LOOKUP_IN_TABLE: u16 = 511;
 pub(crate) const LSDA_BLOCK: usize = 64;
 
 /// The bytes of a hash of a file.
@@ -323,7 +325,7 @@ fn header(head: &[u8; HEADER]) -> Result<TableHeader, TableOpenError> {
     };
     let (shape_width, sequence_width, row_width) = (width(15)?, width(30)?, width(31)?);
     let base = u64_from(head, 16).unwrap_or_default();
-    if !base.is_multiple_of(PAGE) {
+    if !base.is_multiple_of(PAGE_BYTES) {
         return Err(TableOpenError::Header {
             offset: 16,
             value: base,
@@ -406,7 +408,7 @@ fn check_lengths(header: &TableHeader, sections: &TableSections<'_>) -> Result<(
         sections.piece_buckets,
         *b"PBKT",
     )?;
-    let last_page = pages.saturating_sub(1) * PAGE;
+    let last_page = pages.saturating_sub(1) * PAGE_BYTES;
     if header.base.0.checked_add(last_page).is_none() {
         return Err(TableOpenError::Section(*b"PPGS"));
     }
@@ -430,7 +432,7 @@ fn page_count(
     if count > MAX_PAGES {
         return Err(TableOpenError::Section(pages_tag));
     }
-    if buckets.len() as u64 != count * (BUCKETS_OF_PAGE + 1) * 2 {
+    if buckets.len() as u64 != count * (BUCKETS_PER_PAGE + 1) * 2 {
         return Err(TableOpenError::Section(buckets_tag));
     }
     Ok(count)

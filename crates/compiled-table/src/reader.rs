@@ -7,11 +7,12 @@ use crate::buckets::Buckets;
 use crate::buckets::NumberRange;
 use crate::call_sites::CallSites;
 use crate::layout::{
-    self, HAS_LSDA, LONG_DISTANCE, LONG_GAP, LSDA_BLOCK, MAX_PIECE_ROWS, ModuleKey, NO_PERSONALITY,
-    ODD_CLASS, ODD_SIZE, PAGE, TableHeader, TableOpenError, TableSections, WIDE_SEQUENCE,
+    self, ESCAPE_CLASS, ESCAPED_ENTRY_BYTES, HAS_LSDA, LONG_DISTANCE, LONG_GAP, LSDA_BLOCK,
+    MAX_PIECE_ROWS, ModuleKey, NO_PERSONALITY, PAGE_BYTES, TableHeader, TableOpenError,
+    TableSections, WIDE_SEQUENCE,
 };
 #[cfg(feature = "alloc")]
-use crate::layout::{BUCKET, BUCKETS_OF_PAGE};
+use crate::layout::{BUCKET_BYTES, BUCKETS_PER_PAGE};
 use crate::little_endian::{low_u16, narrow, partition, u16_at, u32_at, u64_from};
 
 /// A compiled table, looked up in place.
@@ -193,13 +194,13 @@ impl<'t> CompiledTable<'t> {
         // time.
         let records = bucket.first.wrapping_mul(2 + self.header.shape_width);
         core::hint::black_box(self.sections.pieces.get(records).copied());
-        let within = offset % PAGE;
+        let within = offset % PAGE_BYTES;
         let count = self.starts.count_at_most(bucket, low_u16(within));
         let after = bucket.first + count.ok_or(TableCorruption::Pieces)?;
         // If the bucket has none it is the one before, if that is on the same page.
         let page = self
             .starts
-            .page(offset / PAGE)
+            .page(offset / PAGE_BYTES)
             .ok_or(TableCorruption::Pieces)?;
         if after <= page.first {
             return Ok(None);
@@ -210,7 +211,7 @@ impl<'t> CompiledTable<'t> {
         let next = if number - page.first + 1 < page.count {
             self.starts.number(after).map(u64::from)
         } else {
-            Some(PAGE)
+            Some(PAGE_BYTES)
         };
         let (gap, class, shape) = self.record(number).ok_or(TableCorruption::Pieces)?;
         // Within the page: the end of the address space's last page does not fit in a number.
@@ -336,7 +337,7 @@ impl<'t> CompiledTable<'t> {
             return Ok(None);
         };
         let facts = match piece.class {
-            ODD_CLASS => self.odd_entry(piece.number),
+            ESCAPE_CLASS => self.odd_entry(piece.number),
             class => self.whole_entry(&piece, class),
         };
         facts.map(Some).ok_or(TableCorruption::Entries)
@@ -360,7 +361,7 @@ impl<'t> CompiledTable<'t> {
     }
 
     fn class_has_lsda(&self, class: u8) -> Option<bool> {
-        if class == ODD_CLASS {
+        if class == ESCAPE_CLASS {
             return Some(false);
         }
         u16_at(self.sections.classes, usize::from(class) * 2 + 1).map(|flags| flags & HAS_LSDA != 0)
@@ -398,8 +399,8 @@ impl<'t> CompiledTable<'t> {
 
     fn odd_entry(&self, piece: usize) -> Option<EntryInfo> {
         let odds = self.sections.odds;
-        let field = |n: usize, at: usize| u32_at(odds.get(n * ODD_SIZE..)?, at);
-        let after = partition(0, odds.len() / ODD_SIZE, |n| {
+        let field = |n: usize, at: usize| u32_at(odds.get(n * ESCAPED_ENTRY_BYTES..)?, at);
+        let after = partition(0, odds.len() / ESCAPED_ENTRY_BYTES, |n| {
             field(n, 0).is_some_and(|first| first as usize <= piece)
         });
         let n = after.checked_sub(1)?;
@@ -407,7 +408,7 @@ impl<'t> CompiledTable<'t> {
         if piece - first >= count {
             return None;
         }
-        let record = odds.get(n * ODD_SIZE..)?;
+        let record = odds.get(n * ESCAPED_ENTRY_BYTES..)?;
         let flags = u16_at(record, 13)?;
         Some(EntryInfo {
             start: self.header.base.offset(field(n, 2)?.into()),
@@ -426,13 +427,13 @@ impl<'t> CompiledTable<'t> {
     pub(crate) fn is_ordered(&self) -> bool {
         let mut next = 0;
         for page in 0..self.starts.pages() {
-            for low in (0..BUCKETS_OF_PAGE).map(|bucket| bucket * BUCKET) {
-                let Some(bucket) = self.starts.bucket(page * PAGE + low) else {
+            for low in (0..BUCKETS_PER_PAGE).map(|bucket| bucket * BUCKET_BYTES) {
+                let Some(bucket) = self.starts.bucket(page * PAGE_BYTES + low) else {
                     return false;
                 };
                 let start = |n: usize| self.starts.number(n).map(u64::from);
                 let is_inside =
-                    |n| start(n).is_some_and(|start| (low..low + BUCKET).contains(&start));
+                    |n| start(n).is_some_and(|start| (low..low + BUCKET_BYTES).contains(&start));
                 let mut numbers = bucket.first..bucket.end();
                 let ascends = numbers.clone().is_sorted_by(|a, b| start(*a) < start(*b));
                 if bucket.first != next || !ascends || !numbers.all(is_inside) {
@@ -455,7 +456,7 @@ impl<'t> CompiledTable<'t> {
             let of_page = starts
                 .page(page)
                 .unwrap_or(NumberRange { first: 0, count: 0 });
-            let page = base.offset(page * PAGE);
+            let page = base.offset(page * PAGE_BYTES);
             let start = move |n| Some(page.offset(starts.number(n)?.into()));
             (of_page.first..of_page.end()).filter_map(start)
         })

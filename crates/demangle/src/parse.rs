@@ -400,11 +400,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn rewind(&mut self, mark: &Checkpoint<'a>) {
-        self.at = mark.at;
-        self.substitutions.truncate(mark.substitutions);
-        self.forward_references.truncate(mark.forward_references);
-        self.state = mark.state;
+    fn rewind(&mut self, checkpoint: &Checkpoint<'a>) {
+        self.at = checkpoint.at;
+        self.substitutions.truncate(checkpoint.substitutions);
+        self.forward_references
+            .truncate(checkpoint.forward_references);
+        self.state = checkpoint.state;
     }
 
     /// Parses a list up to its `E`.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use unspool_arg_table::{ArgUnavailable, Certainty, TableParameter, read_argument};
+use unspool_arg_table::{ArgUnavailable, TableParameter, ValueCertainty, read_argument};
 use unspool_dwarf_types::variables::VariableUnavailable;
 use unspool_elf::ElfFile;
 use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder};
@@ -13,7 +13,7 @@ use unspool_table_store::ArgumentTable;
 use crate::MAX_VALUE_BYTES;
 use crate::frame_values::format_value;
 use crate::frames::StackArguments;
-use crate::variables::{KnownText, VariableText};
+use crate::variables::{ValueText, VariableText};
 
 /// An argument of a frame's function.
 pub struct FrameArgument {
@@ -24,7 +24,7 @@ pub struct FrameArgument {
     /// Its value when the function was called, if it was found.
     pub value: Result<ArgText, ArgUnavailable>,
     /// The parameter's current value; `None` if debug information does not describe it.
-    pub current: Option<Result<KnownText, VariableUnavailable>>,
+    pub current: Option<Result<ValueText, VariableUnavailable>>,
 }
 
 /// A found value.
@@ -32,14 +32,14 @@ pub struct ArgText {
     /// In C notation.
     pub text: String,
     /// Its certainty.
-    pub label: ValueCertainty,
+    pub origin: ValueOrigin,
     /// The number of frames further out in which it was found.
     pub caller_depth: usize,
 }
 
 /// The certainty and source of an argument's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueCertainty {
+pub enum ValueOrigin {
     /// Proven by the code, and the program cannot have changed it.
     Exact,
     /// From debug information.
@@ -48,14 +48,14 @@ pub enum ValueCertainty {
     Likely,
 }
 
-impl ValueCertainty {
+impl ValueOrigin {
     /// The certainty in one word.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            ValueCertainty::Exact => "exact",
-            ValueCertainty::FromDebugInfo => "described",
-            ValueCertainty::Likely => "likely",
+            ValueOrigin::Exact => "exact",
+            ValueOrigin::FromDebugInfo => "described",
+            ValueOrigin::Likely => "likely",
         }
     }
 }
@@ -69,13 +69,13 @@ pub struct ArgTables {
 impl ArgTables {
     /// Calls `table` for each module of the frames.
     pub fn load<'s>(
-        space: &SnapshotUnwinder<'_>,
+        unwinder: &SnapshotUnwinder<'_>,
         stacks: impl Iterator<Item = &'s CallStack>,
         mut table: impl FnMut(&ElfFile) -> Option<ArgumentTable>,
     ) -> ArgTables {
         let mut tables = ArgTables::default();
         for frame in stacks.flat_map(|stack| &stack.frames) {
-            if let Some(at) = space.locate(frame.code)
+            if let Some(at) = unwinder.locate(frame.code)
                 && !tables.by_module.contains_key(&at.module.name)
             {
                 let table = table(&at.module.file);
@@ -94,11 +94,11 @@ impl ArgTables {
     /// The arguments of a stack's frames.
     pub(crate) fn arguments<'a>(
         &'a self,
-        space: &SnapshotUnwinder<'_>,
+        unwinder: &SnapshotUnwinder<'_>,
         stack: &'a CallStack,
         memory: &'a dyn Memory,
     ) -> StackArguments<'a> {
-        let locate = |code| space.locate(code);
+        let locate = |code| unwinder.locate(code);
         StackArguments::new(stack, memory, locate, |at| {
             self.by_module.get(&at.module.name)?.as_ref()?.table()
         })
@@ -137,9 +137,9 @@ fn value(
     let shown = unspool_arg_table::ValueDisplay::new(parameter, &bytes);
     Ok(ArgText {
         text: format_value(shown, text_of),
-        label: match found.certainty {
-            Certainty::Exact => ValueCertainty::Exact,
-            Certainty::Likely => ValueCertainty::Likely,
+        origin: match found.certainty {
+            ValueCertainty::Exact => ValueOrigin::Exact,
+            ValueCertainty::Likely => ValueOrigin::Likely,
         },
         caller_depth: found.caller_depth,
     })
@@ -176,17 +176,17 @@ pub(crate) fn merge(
 impl FrameArgument {
     fn add_debug_info(&mut self, variable: VariableText) {
         if let Some(at_entry) = variable.at_entry {
-            let label = match at_entry.is_likely {
-                true => ValueCertainty::Likely,
-                false => ValueCertainty::FromDebugInfo,
+            let origin = match at_entry.is_likely {
+                true => ValueOrigin::Likely,
+                false => ValueOrigin::FromDebugInfo,
             };
             // The code's value is as good, if neither is more than likely.
             let is_kept =
-                |found: &ArgText| found.label == ValueCertainty::Exact || found.label == label;
+                |text: &ArgText| text.origin == ValueOrigin::Exact || text.origin == origin;
             if !self.value.as_ref().is_ok_and(is_kept) {
                 self.value = Ok(ArgText {
                     text: at_entry.text,
-                    label,
+                    origin,
                     caller_depth: 1,
                 });
             }

@@ -28,13 +28,13 @@ pub struct WithFiles<'r> {
     /// The memory.
     pub memory: &'r dyn Memory,
     /// The files.
-    pub space: &'r SnapshotUnwinder<'r>,
+    pub unwinder: &'r SnapshotUnwinder<'r>,
 }
 
 impl Memory for WithFiles<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         self.memory.read(addr, into).or_else(|unreadable| {
-            match self.space.read_unchanging(addr, into) {
+            match self.unwinder.read_unchanging(addr, into) {
                 true => Ok(()),
                 false => Err(unreadable),
             }
@@ -47,13 +47,13 @@ pub struct ValueQuery<'r, 'f> {
     /// The stopped process.
     pub snapshot: &'r dyn Snapshot,
     /// Its modules.
-    pub space: &'r SnapshotUnwinder<'r>,
+    pub unwinder: &'r SnapshotUnwinder<'r>,
     /// Its memory.
     pub memory: &'r dyn Memory,
     /// The argument tables.
     pub tables: Option<&'r ArgTables>,
     /// The debug information.
-    pub described: Option<&'r DebugInfo<'f>>,
+    pub debug_info: Option<&'r DebugInfo<'f>>,
     /// Whether the functions' own variables are shown.
     pub with_locals: bool,
     /// Whether texts at pointers are shown, too.
@@ -69,7 +69,7 @@ impl<'f> ValueQuery<'_, 'f> {
         numbers: Range<usize>,
     ) -> impl Iterator<Item = FrameValues> + use<'s, 'f> {
         let tables = self.tables;
-        let arguments = tables.map(|tables| tables.arguments(self.space, stack, self.memory));
+        let arguments = tables.map(|tables| tables.arguments(self.unwinder, stack, self.memory));
         let certain = stack.certain();
         let end = numbers.end.min(stack.frames.len());
         (numbers.start..end).map(move |number| {
@@ -77,11 +77,11 @@ impl<'f> ValueQuery<'_, 'f> {
             if let Some(arguments) = &arguments {
                 values.arguments = arguments::frame_arguments(arguments, number, self.text());
             }
-            if let Some(described) = self.described {
+            if let Some(described) = self.debug_info {
                 let walked = WalkedStack {
-                    described,
+                    debug_info: described,
                     snapshot: self.snapshot,
-                    space: self.space,
+                    unwinder: self.unwinder,
                     stack,
                     memory: self.memory,
                     first_guess: certain,
@@ -101,8 +101,8 @@ impl<'f> ValueQuery<'_, 'f> {
     }
 
     /// Adds the values from debug information of a frame's functions, the outermost last.
-    fn describe(&self, values: &mut FrameValues, mut levels: Vec<FunctionValues>) {
-        let Some(own) = levels.pop() else {
+    fn describe(&self, values: &mut FrameValues, mut function_values: Vec<FunctionValues>) {
+        let Some(own) = function_values.pop() else {
             return;
         };
         values.function = Some(own.function);
@@ -113,9 +113,11 @@ impl<'f> ValueQuery<'_, 'f> {
         if self.with_locals {
             values.locals = own.locals;
         } else {
-            levels.iter_mut().for_each(|level| level.locals.clear());
+            function_values
+                .iter_mut()
+                .for_each(|level| level.locals.clear());
         }
-        values.inlined = levels;
+        values.inlined = function_values;
     }
 }
 

@@ -12,7 +12,7 @@ pub struct StackArguments<'a> {
     /// The argument table's view of each frame, if there is a table.
     frames: Vec<Option<ArgFrame<'a>>>,
     /// The unproven rules that led to each frame.
-    doubts: Vec<UnprovenRules>,
+    unproven: Vec<UnprovenRules>,
     /// The frames before this one were found without a guess.
     certain: usize,
 }
@@ -37,7 +37,7 @@ impl<'a> StackArguments<'a> {
         };
         let frames = stack.frames.iter().map(|walked| frame(walked.code));
         let frames: Vec<Option<ArgFrame<'a>>> = frames.collect();
-        let doubts = frames.iter().scan(UnprovenRules::NONE, |all, frame| {
+        let unproven = frames.iter().scan(UnprovenRules::NONE, |all, frame| {
             let before = *all;
             *all = all.union(
                 frame
@@ -49,7 +49,7 @@ impl<'a> StackArguments<'a> {
         StackArguments {
             stack,
             memory,
-            doubts: doubts.collect(),
+            unproven: unproven.collect(),
             frames,
             certain: stack.certain(),
         }
@@ -87,7 +87,7 @@ impl unspool_arg_table::ArgStack for StackArguments<'_> {
     }
 
     fn unproven_rules(&self, number: usize) -> UnprovenRules {
-        self.doubts.get(number).copied().unwrap_or_default()
+        self.unproven.get(number).copied().unwrap_or_default()
     }
 
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {

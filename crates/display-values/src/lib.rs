@@ -13,11 +13,11 @@ mod rust;
 mod thread_local;
 mod variables;
 
-pub use arguments::{ArgTables, ArgText, FrameArgument, ValueCertainty};
+pub use arguments::{ArgTables, ArgText, FrameArgument, ValueOrigin};
 pub use frame_values::{FrameValues, ValueQuery, WithFiles};
 pub use frames::StackArguments;
 pub use variables::{
-    DebugInfo, DebugInfoFiles, EntryText, FunctionValues, KnownText, ValueProblem, VariableText,
+    DebugInfo, DebugInfoFiles, EntryText, FunctionValues, ValueProblem, ValueText, VariableText,
 };
 
 /// The maximum number of bytes of a value to show.

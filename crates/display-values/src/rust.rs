@@ -109,55 +109,60 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         text
     }
 
-    fn put(&self, f: &mut String, ty: TypeId, part: PartialBytes<'_>) -> fmt::Result {
+    fn put(&self, f: &mut String, ty: TypeId, partial: PartialBytes<'_>) -> fmt::Result {
         self.left.set(self.left.get().saturating_sub(1));
-        if part.is_lost() {
+        if partial.is_lost() {
             return f.write_str("<lost>");
         }
         let Some(own) = self.graph.resolve(ty).and_then(|ty| self.graph.get(ty)) else {
-            return scalar(f, DisplayKind::Bytes, part);
+            return scalar(f, DisplayKind::Bytes, partial);
         };
         match &own.kind {
             TypeKind::Record { members, .. } => match self.rust.variants.get(&ty) {
-                Some(variants) => self.variant(f, variants, part),
-                None => match self.slice(f, ty, members, part) {
+                Some(variants) => self.variant(f, variants, partial),
+                None => match self.slice(f, ty, members, partial) {
                     Some(shown) => shown,
-                    None => self.record(f, ty, part, " "),
+                    None => self.record(f, ty, partial, " "),
                 },
             },
             TypeKind::Array { element, count, .. } => {
                 let size = self.graph.size(*element).unwrap_or(0);
-                let elements = (0..*count).map(|nth| part.get(nth.checked_mul(size)?, size));
+                let elements = (0..*count).map(|nth| partial.get(nth.checked_mul(size)?, size));
                 f.write_str("[")?;
                 self.list(f, MAX_ELEMENTS, elements, |f, own| {
                     self.put(f, *element, own)
                 })?;
                 f.write_str("]")
             }
-            _ if !part.is_known() => f.write_str("<lost>"),
+            _ if !partial.is_known() => f.write_str("<lost>"),
             TypeKind::Integer(_) if own.name == "()" => f.write_str("()"),
             // Rust's `char` has four bytes.
             TypeKind::Integer(_) if own.name == "char" => {
-                scalar(f, DisplayKind::UnsignedChar, part)
+                scalar(f, DisplayKind::UnsignedChar, partial)
             }
             TypeKind::Integer(number) if number.format & Number::BOOL != 0 => {
-                scalar(f, DisplayKind::Bool, part)
+                scalar(f, DisplayKind::Bool, partial)
             }
             TypeKind::Integer(number) if number.format & Number::SIGNED != 0 => {
-                scalar(f, DisplayKind::Signed, part)
+                scalar(f, DisplayKind::Signed, partial)
             }
-            TypeKind::Integer(_) => scalar(f, DisplayKind::Unsigned, part),
-            TypeKind::Float(_) => scalar(f, DisplayKind::Float, part),
-            TypeKind::Pointer(_) => scalar(f, DisplayKind::Pointer, part),
+            TypeKind::Integer(_) => scalar(f, DisplayKind::Unsigned, partial),
+            TypeKind::Float(_) => scalar(f, DisplayKind::Float, partial),
+            TypeKind::Pointer(_) => scalar(f, DisplayKind::Pointer, partial),
             TypeKind::Enum { enumerators, .. } => {
                 let path = self.type_name(ty);
                 let path = |name: &str| format!("{path}::{name}");
                 let names: Vec<_> = enumerators.iter().map(|own| path(&own.name)).collect();
                 let constants = enumerators.iter().zip(&names);
                 let constants = constants.map(|(own, name)| (own.value, name.as_str()));
-                write_enum(f, constants, unsigned(part.bytes), bits_of(part.bytes))
+                write_enum(
+                    f,
+                    constants,
+                    unsigned(partial.bytes),
+                    bits_of(partial.bytes),
+                )
             }
-            _ => scalar(f, DisplayKind::Bytes, part),
+            _ => scalar(f, DisplayKind::Bytes, partial),
         }
     }
 
@@ -184,12 +189,12 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         &self,
         f: &mut String,
         ty: TypeId,
-        part: PartialBytes<'_>,
+        partial: PartialBytes<'_>,
         space: &str,
     ) -> fmt::Result {
         let resolved = self.graph.resolve(ty).and_then(|ty| self.graph.get(ty));
         let Some(TypeKind::Record { members, .. }) = resolved.map(|ty| &ty.kind) else {
-            return self.put(f, ty, part);
+            return self.put(f, ty, partial);
         };
         let name = self.type_name(ty);
         let is_tuple = name.starts_with('(');
@@ -204,7 +209,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         f.write_str(if has_names { "{" } else { "(" })?;
         let parts = members
             .iter()
-            .map(|member| Some((member, self.member(member, part)?)));
+            .map(|member| Some((member, self.member(member, partial)?)));
         self.list(f, usize::MAX, parts, |f, (member, part)| {
             if has_names {
                 write!(f, "{}: ", member.name)?;
@@ -215,8 +220,12 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
     }
 
     /// The part of a value that belongs to a member.
-    fn member<'b>(&self, member: &Member<'a>, part: PartialBytes<'b>) -> Option<PartialBytes<'b>> {
-        part.get(member.offset / 8, self.graph.size(member.ty)?)
+    fn member<'b>(
+        &self,
+        member: &Member<'a>,
+        partial: PartialBytes<'b>,
+    ) -> Option<PartialBytes<'b>> {
+        partial.get(member.offset / 8, self.graph.size(member.ty)?)
     }
 
     /// Shows the variant of a value.
@@ -224,11 +233,11 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         &self,
         f: &mut String,
         variants: &VariantPart<'a>,
-        part: PartialBytes<'_>,
+        partial: PartialBytes<'_>,
     ) -> fmt::Result {
         let variant = match &variants.discriminant {
             None => variants.variants.first(),
-            Some(discriminant) => match self.member(discriminant, part) {
+            Some(discriminant) => match self.member(discriminant, partial) {
                 Some(own) if !own.is_known() => return f.write_str("<lost>"),
                 Some(own) if own.bytes.len() <= 8 => {
                     variants.select(unsigned(own.bytes), bits_of(own.bytes))
@@ -236,10 +245,10 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
                 _ => None,
             },
         };
-        let own = variant.and_then(|own| Some((own.member.ty, self.member(&own.member, part)?)));
+        let own = variant.and_then(|own| Some((own.member.ty, self.member(&own.member, partial)?)));
         match own {
             Some((ty, part)) => self.record(f, ty, part, ""),
-            None => scalar(f, DisplayKind::Bytes, part),
+            None => scalar(f, DisplayKind::Bytes, partial),
         }
     }
 
@@ -250,7 +259,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         f: &mut String,
         ty: TypeId,
         members: &[Member<'a>],
-        part: PartialBytes<'_>,
+        partial: PartialBytes<'_>,
     ) -> Option<fmt::Result> {
         let memory = self.memory?;
         let member = |name| {
@@ -258,7 +267,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
             all.find(|member| members.len() == 2 && member.name == name)
         };
         let number = |member| {
-            let part = self.member(member, part)?;
+            let part = self.member(member, partial)?;
             part.is_known().then(|| unsigned(part.bytes))
         };
         let data = member("data_ptr")?;
@@ -277,7 +286,7 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
         }
         let size = self.graph.size(element)?;
         let length = usize::try_from(size).ok()?;
-        let depth = part.depth.checked_sub(1)?;
+        let depth = partial.depth.checked_sub(1)?;
         let read = |nth: u64| {
             let mut bytes = vec![0; Some(length).filter(|length| *length <= MAX_VALUE_BYTES)?];
             let at = start.checked_add(nth.checked_mul(size)?)?;
@@ -301,9 +310,13 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
 }
 
 /// Shows a value without parts.
-fn scalar(f: &mut String, shape: DisplayKind<'_>, part: PartialBytes<'_>) -> fmt::Result {
-    match part.is_known() {
-        true => write!(f, "{}", ValueDisplay::from_kind(shape, part.bytes)),
+fn scalar(f: &mut String, display_kind: DisplayKind<'_>, partial: PartialBytes<'_>) -> fmt::Result {
+    match partial.is_known() {
+        true => write!(
+            f,
+            "{}",
+            ValueDisplay::from_kind(display_kind, partial.bytes)
+        ),
         false => f.write_str("<lost>"),
     }
 }

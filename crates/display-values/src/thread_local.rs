@@ -19,7 +19,7 @@ pub(crate) fn block(walked: &WalkedStack<'_, '_>, number: usize) -> Result<u64, 
         return Err("where that is is known on x86-64 only");
     }
     let frame = walked.stack.frames.get(number);
-    let at = frame.and_then(|frame| walked.space.locate(frame.code));
+    let at = frame.and_then(|frame| walked.unwinder.locate(frame.code));
     let (Some(frame), Some(at)) = (frame, at) else {
         return Err("the frame has no module");
     };

@@ -32,14 +32,14 @@ impl DebugInfoFiles {
     /// Finds the files for the modules of frames, of a process with debug files under its `root`
     /// first.
     pub fn open<'s>(
-        space: &SnapshotUnwinder<'_>,
+        unwinder: &SnapshotUnwinder<'_>,
         stacks: impl Iterator<Item = &'s CallStack>,
         root: Option<&Path>,
     ) -> DebugInfoFiles {
         let finder = ModuleFinder::from_environment();
         let mut by_module = HashMap::new();
         for frame in stacks.flat_map(|stack| &stack.frames) {
-            if let Some(at) = space.locate(frame.code)
+            if let Some(at) = unwinder.locate(frame.code)
                 && !by_module.contains_key(&at.module.name)
             {
                 let file = Arc::clone(&at.module.file);
@@ -102,7 +102,7 @@ pub struct VariableText {
     /// The depth of nested blocks in its function; 0 for the body.
     pub block: usize,
     /// Its current value.
-    pub current: Result<KnownText, VariableUnavailable>,
+    pub current: Result<ValueText, VariableUnavailable>,
     /// The value of a parameter when the frame's function was called, from the caller's call site.
     pub at_entry: Option<EntryText>,
 }
@@ -118,7 +118,7 @@ pub struct EntryText {
 
 /// A completely or partly known value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownText {
+pub struct ValueText {
     /// In the notation of the function's language.
     pub text: String,
     /// Its first bytes, [`MAX_VALUE_BYTES`] at most, and the mask of their known bits.
@@ -133,7 +133,7 @@ impl<'f> DebugInfo<'f> {
         let mut problems = Vec::new();
         for (name, (file, debug, splits)) in &files.by_module {
             problems.extend(debug.rejected.iter().cloned().map(ValueProblem::DebugFile));
-            match Variables::of_module(file, debug, splits) {
+            match Variables::from_module(file, debug, splits) {
                 Ok(variables) => {
                     by_module.insert(name.clone(), variables);
                 }
@@ -197,7 +197,7 @@ impl<'f> DebugInfo<'f> {
         let outermost = levels.len().saturating_sub(1);
         let levels = levels.iter().enumerate().map(|(nth, level)| {
             let shown = |variable: &&variables::Variable<'f>| {
-                let known = |value: variables::PartialValue| KnownText {
+                let known = |value: variables::PartialValue| ValueText {
                     text: show.value(variable, &value),
                     value,
                 };
@@ -304,9 +304,9 @@ impl<'f> LanguageFormatter<'_, 'f> {
 
 /// A walked stack, prepared to find variables.
 pub(crate) struct WalkedStack<'r, 'f> {
-    pub(crate) described: &'r DebugInfo<'f>,
+    pub(crate) debug_info: &'r DebugInfo<'f>,
     pub(crate) snapshot: &'r dyn Snapshot,
-    pub(crate) space: &'r SnapshotUnwinder<'r>,
+    pub(crate) unwinder: &'r SnapshotUnwinder<'r>,
     pub(crate) stack: &'r CallStack,
     pub(crate) memory: &'r dyn Memory,
     /// The frames before this one were found without a guess.
@@ -347,13 +347,13 @@ impl<'f> WalkedStack<'_, 'f> {
         if callee_address(returns_to, self.memory) != Some(entry) {
             return None;
         }
-        let mut known = self.described.unchanged.borrow_mut();
+        let mut known = self.debug_info.unchanged.borrow_mut();
         let unchanged = known.entry(frame.code.address().0).or_insert_with(|| {
             let parts = function.code().iter();
             let parts: Vec<_> = parts
                 .map(|part| Vaddr(part.start)..Vaddr(part.end))
                 .collect();
-            match self.space.locate(frame.code) {
+            match self.unwinder.locate(frame.code) {
                 Some(at) => unchanged_registers(&at.module.file, &parts, at.lookup).into(),
                 None => Rc::default(),
             }
@@ -382,9 +382,9 @@ fn callee_address(returns_to: RuntimeAddr, memory: &dyn Memory) -> Option<u64> {
 impl<'f> variables::VariableStack<'f> for WalkedStack<'_, 'f> {
     fn frame(&self, number: usize) -> Option<variables::VariableFrame<'_, 'f>> {
         let frame = self.stack.frames.get(number)?;
-        let at = self.space.locate(frame.code)?;
+        let at = self.unwinder.locate(frame.code)?;
         Some(variables::VariableFrame {
-            variables: self.described.by_module.get(&at.module.name)?,
+            variables: self.debug_info.by_module.get(&at.module.name)?,
             lookup: at.lookup,
             returns_to: matches!(frame.code, CodeAddr::Return(_)).then_some(at.address),
             bias: frame.code.address().0.wrapping_sub(at.address.0),
@@ -425,6 +425,6 @@ impl<'f> variables::VariableStack<'f> for WalkedStack<'_, 'f> {
     fn at_entry(&self, number: usize, register: u16) -> Option<u64> {
         let source = ArgSource::Register(u8::try_from(register).ok()?);
         let value = self.arguments?.value(number, source, 64)?;
-        (value.certainty == unspool_arg_table::Certainty::Exact).then_some(value.number)
+        (value.certainty == unspool_arg_table::ValueCertainty::Exact).then_some(value.number)
     }
 }

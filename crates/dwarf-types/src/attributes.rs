@@ -9,13 +9,13 @@ use crate::index::{DieEntry, DieIndex, DieRef, DwarfReader};
 /// A name, or any other text.
 pub(crate) fn text<'a>(
     index: &DieIndex<'a>,
-    place: DieRef,
+    die: DieRef,
     entry: &DieEntry<'a>,
     name: DwAt,
 ) -> Option<Cow<'a, str>> {
     let value = entry.attr_value(name)?;
-    let (unit, _) = index.unit(place).ok()?;
-    let text = index.dwarf(place.section).attr_string(unit, value).ok()?;
+    let (unit, _) = index.unit(die).ok()?;
+    let text = index.dwarf(die.section).attr_string(unit, value).ok()?;
     Some(String::from_utf8_lossy(text.slice()))
 }
 
@@ -64,21 +64,17 @@ pub(crate) fn location(entry: &DieEntry<'_>, encoding: gimli::Encoding) -> Optio
 }
 
 /// The size in bytes of an entry's type, behind typedefs and qualifiers.
-pub(crate) fn storage<'a>(
-    index: &DieIndex<'a>,
-    place: DieRef,
-    entry: &DieEntry<'a>,
-) -> Option<u64> {
-    number(&sized_type(index, place, entry)?, gimli::DW_AT_byte_size)
+pub(crate) fn storage<'a>(index: &DieIndex<'a>, die: DieRef, entry: &DieEntry<'a>) -> Option<u64> {
+    number(&sized_type(index, die, entry)?, gimli::DW_AT_byte_size)
 }
 
 /// The first type with a size, behind an entry's typedefs and qualifiers.
 pub(crate) fn sized_type<'a>(
     index: &DieIndex<'a>,
-    place: DieRef,
+    die: DieRef,
     entry: &DieEntry<'a>,
 ) -> Option<DieEntry<'a>> {
-    let (mut place, mut entry) = (place, entry.clone());
+    let (mut place, mut entry) = (die, entry.clone());
     for _ in 0..MAX_TYPEDEFS {
         let value = entry.attr_value(gimli::DW_AT_type)?;
         place = index.resolve_reference(place, &value).ok()?;

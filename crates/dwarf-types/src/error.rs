@@ -70,7 +70,7 @@ pub enum TypesError {
         limit: u64,
     },
     /// The split part of a unit (`-gsplit-dwarf`) is not available.
-    #[error("the debugging information of {unit} is in {file}: {why}")]
+    #[error("the debugging information of {unit} is in {file}: {reason}")]
     Split {
         /// The unit: the name of its source file if that is known, else its offset in
         /// `.debug_info`.
@@ -78,7 +78,7 @@ pub enum TypesError {
         /// The name of the `.dwo` file, from the unit.
         file: String,
         /// The reason.
-        why: String,
+        reason: String,
     },
     /// A fault in the split part of a unit.
     #[error("in {file}: {source}")]

@@ -99,7 +99,7 @@ pub(crate) struct DwoPackage<'a> {
 /// A type unit, and its own sections.
 struct DwoTypeUnit<'a> {
     dwarf: Box<Dwarf<'a>>,
-    slot: LazyUnit<'a>,
+    lazy_unit: LazyUnit<'a>,
 }
 
 impl<'a> DwoPackage<'a> {
@@ -123,14 +123,14 @@ impl<'a> DwoPackage<'a> {
             dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
             let in_info = dwarf.units().next().ok()?;
             let header = in_info.or(dwarf.type_units().next().ok()?)?;
-            let slot = LazyUnit {
+            let lazy_unit = LazyUnit {
                 header,
                 unit: OnceCell::new(),
             };
             let dwarf = Box::new(dwarf);
-            Some(DwoTypeUnit { dwarf, slot })
+            Some(DwoTypeUnit { dwarf, lazy_unit })
         });
-        let (found, offset) = type_of(&unit.as_ref()?.slot.header)?;
+        let (found, offset) = type_of(&unit.as_ref()?.lazy_unit.header)?;
         let part = UnitSection::PackageTypeUnit(nth);
         (found == signature).then_some(DieRef {
             section: part,
@@ -184,7 +184,7 @@ pub(crate) struct Skeleton<'a> {
     /// The file with the skeleton.
     pub(crate) index: Rc<DieIndex<'a>>,
     /// The skeleton's location.
-    pub(crate) place: DieRef,
+    pub(crate) die: DieRef,
     /// The package that contains the split unit.
     pub(crate) package: Option<Rc<DwoPackage<'a>>>,
 }
@@ -288,8 +288,8 @@ impl<'a> DieIndex<'a> {
             let units = std::iter::from_fn(|| units.next().transpose());
             index.supplementary = index.headers(UnitSection::Supplementary, units);
         }
-        let size = |slots: &[LazyUnit<'a>]| -> u64 {
-            let sizes = slots.iter();
+        let size = |lazy_units: &[LazyUnit<'a>]| -> u64 {
+            let sizes = lazy_units.iter();
             sizes
                 .map(|slot| slot.header.length_including_self() as u64)
                 .sum()
@@ -305,29 +305,26 @@ impl<'a> DieIndex<'a> {
     /// The units of a section, up to the first with an unreadable header.
     fn headers(
         &mut self,
-        part: UnitSection,
+        section: UnitSection,
         units: impl Iterator<Item = gimli::Result<UnitHeader<DwarfReader<'a>>>>,
     ) -> Vec<LazyUnit<'a>> {
-        let mut slots: Vec<LazyUnit<'a>> = Vec::new();
+        let mut lazy_units: Vec<LazyUnit<'a>> = Vec::new();
         for header in units {
-            let end = slots.last().map_or(0, |slot| {
+            let end = lazy_units.last().map_or(0, |slot| {
                 slot.header.offset().0 + slot.header.length_including_self()
             });
             match header {
                 Ok(header) => {
                     if let Some((signature, offset)) = type_of(&header) {
-                        let place = DieRef {
-                            section: part,
-                            offset,
-                        };
+                        let place = DieRef { section, offset };
                         self.signatures.entry(signature.0).or_insert(place);
                     }
                     let unit = OnceCell::new();
-                    slots.push(LazyUnit { header, unit });
+                    lazy_units.push(LazyUnit { header, unit });
                 }
                 Err(error) => {
                     let place = DieRef {
-                        section: part,
+                        section,
                         offset: end,
                     };
                     self.problems.push(place.dwarf_error(error));
@@ -335,17 +332,17 @@ impl<'a> DieIndex<'a> {
                 }
             }
         }
-        slots
+        lazy_units
     }
 
-    fn slots(&self, part: UnitSection) -> &[LazyUnit<'a>] {
-        match part {
+    fn slots(&self, section: UnitSection) -> &[LazyUnit<'a>] {
+        match section {
             UnitSection::Info => &self.info,
             UnitSection::Types => &self.types,
             UnitSection::Supplementary => &self.supplementary,
             UnitSection::PackageTypeUnit(nth) => {
                 let unit = self.package().and_then(|package| package.unit(nth));
-                unit.map_or(&[], |unit| std::slice::from_ref(&unit.slot))
+                unit.map_or(&[], |unit| std::slice::from_ref(&unit.lazy_unit))
             }
         }
     }
@@ -381,8 +378,8 @@ impl<'a> DieIndex<'a> {
     }
 
     /// The strings, addresses and units of a section.
-    pub(crate) fn dwarf(&self, part: UnitSection) -> &Dwarf<'a> {
-        match part {
+    pub(crate) fn dwarf(&self, section: UnitSection) -> &Dwarf<'a> {
+        match section {
             UnitSection::Supplementary => self.dwarf.sup().unwrap_or(&self.dwarf),
             UnitSection::PackageTypeUnit(nth) => {
                 let unit = self.package().and_then(|package| package.unit(nth));
@@ -393,32 +390,31 @@ impl<'a> DieIndex<'a> {
     }
 
     /// The unit of a reference, and the offset within it.
-    pub(crate) fn unit(&self, place: DieRef) -> Result<(&DwarfUnit<'a>, UnitOffset), TypesError> {
-        let slots = self.slots(place.section);
-        let behind = slots.partition_point(|slot| slot.header.offset().0 <= place.offset);
+    pub(crate) fn unit(&self, die: DieRef) -> Result<(&DwarfUnit<'a>, UnitOffset), TypesError> {
+        let slots = self.slots(die.section);
+        let behind = slots.partition_point(|slot| slot.header.offset().0 <= die.offset);
         let slot = behind.checked_sub(1).and_then(|at| slots.get(at));
-        let slot = slot.ok_or_else(|| {
-            place.dwarf_error(gimli::Error::OffsetOutOfBounds(place.offset as u64))
-        })?;
+        let slot = slot
+            .ok_or_else(|| die.dwarf_error(gimli::Error::OffsetOutOfBounds(die.offset as u64)))?;
         let unit = slot
             .unit
-            .get_or_init(|| self.read_unit(place.section, slot.header))
+            .get_or_init(|| self.read_unit(die.section, slot.header))
             .as_ref();
         let unit = unit.map_err(|error| {
             let offset = slot.header.offset().0;
-            DieRef { offset, ..place }.dwarf_error(*error)
+            DieRef { offset, ..die }.dwarf_error(*error)
         })?;
-        Ok((unit, UnitOffset(place.offset - slot.header.offset().0)))
+        Ok((unit, UnitOffset(die.offset - slot.header.offset().0)))
     }
 
     fn read_unit(
         &self,
-        part: UnitSection,
+        section: UnitSection,
         header: UnitHeader<DwarfReader<'a>>,
     ) -> gimli::Result<DwarfUnit<'a>> {
-        let mut unit = self.dwarf(part).unit(header)?;
+        let mut unit = self.dwarf(section).unit(header)?;
         if let Some(of) = &self.skeleton
-            && let Ok((skeleton, _)) = of.index.unit(of.place)
+            && let Ok((skeleton, _)) = of.index.unit(of.die)
         {
             unit.copy_relocated_attributes(skeleton);
         }
@@ -426,20 +422,20 @@ impl<'a> DieIndex<'a> {
     }
 
     /// The entry of a reference.
-    pub(crate) fn entry(&self, place: DieRef) -> Result<DieEntry<'a>, TypesError> {
-        let (unit, offset) = self.unit(place)?;
-        self.spend(place, 1)?;
-        unit.entry(offset).map_err(|error| place.dwarf_error(error))
+    pub(crate) fn entry(&self, die: DieRef) -> Result<DieEntry<'a>, TypesError> {
+        let (unit, offset) = self.unit(die)?;
+        self.spend(die, 1)?;
+        unit.entry(offset).map_err(|error| die.dwarf_error(error))
     }
 
     /// The entry that defines a function or variable: itself, or its abstract origin or
     /// specification.
     pub(crate) fn origin(
         &self,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<(DieRef, DieEntry<'a>), TypesError> {
-        let (mut place, mut entry) = (place, entry.clone());
+        let (mut place, mut entry) = (die, entry.clone());
         for _ in 0..MAX_ORIGIN_DEPTH {
             let origin = [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification]
                 .into_iter()
@@ -454,21 +450,21 @@ impl<'a> DieIndex<'a> {
     /// Calls a function with each child of an entry, without deeper descendants.
     pub(crate) fn children(
         &self,
-        place: DieRef,
+        die: DieRef,
         mut visit: impl FnMut(DieRef, &DieEntry<'a>) -> Result<(), TypesError>,
     ) -> Result<(), TypesError> {
-        let (unit, offset) = self.unit(place)?;
-        let failed = |error| place.dwarf_error(error);
+        let (unit, offset) = self.unit(die)?;
+        let failed = |error| die.dwarf_error(error);
         let mut tree = unit.entries_tree(Some(offset)).map_err(failed)?;
         let mut children = tree.root().map_err(failed)?.children();
         let start = unit.header.offset().0;
-        let mut before = place.offset;
+        let mut before = die.offset;
         while let Some(child) = children.next().map_err(failed)? {
             let offset = start + child.entry().offset().0;
             // The bytes between two children were skipped.
-            self.spend(place, offset.saturating_sub(before) as u64)?;
+            self.spend(die, offset.saturating_sub(before) as u64)?;
             before = offset;
-            visit(DieRef { offset, ..place }, child.entry())?;
+            visit(DieRef { offset, ..die }, child.entry())?;
         }
         Ok(())
     }
@@ -477,16 +473,16 @@ impl<'a> DieIndex<'a> {
     /// function returns whether to descend into an entry.
     pub(crate) fn descendants(
         &self,
-        place: DieRef,
+        die: DieRef,
         mut visit: impl FnMut(DieRef, usize, &DieEntry<'a>) -> Result<bool, TypesError>,
     ) -> Result<(), TypesError> {
-        let (unit, offset) = self.unit(place)?;
-        let failed = |error| place.dwarf_error(error);
+        let (unit, offset) = self.unit(die)?;
+        let failed = |error| die.dwarf_error(error);
         let mut entries = unit.entries_at_offset(offset).map_err(failed)?;
         entries.next_dfs().map_err(failed)?;
         entries.next_dfs().map_err(failed)?;
         let start = unit.header.offset().0;
-        let mut before = place.offset;
+        let mut before = die.offset;
         while let Some(entry) = entries.current() {
             let Some(depth) = usize::try_from(entry.depth())
                 .ok()
@@ -495,9 +491,9 @@ impl<'a> DieIndex<'a> {
                 break;
             };
             let offset = start + entry.offset().0;
-            self.spend(place, offset.saturating_sub(before) as u64)?;
+            self.spend(die, offset.saturating_sub(before) as u64)?;
             before = offset;
-            if !visit(DieRef { offset, ..place }, depth, entry)? {
+            if !visit(DieRef { offset, ..die }, depth, entry)? {
                 entries.next_sibling().map_err(failed)?;
                 if entries.current().is_some() {
                     continue;
@@ -511,18 +507,18 @@ impl<'a> DieIndex<'a> {
     /// The code ranges of an entry: a unit, a function, a block.
     pub(crate) fn ranges(
         &self,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<Vec<Range<u64>>, TypesError> {
-        let (unit, _) = self.unit(place)?;
-        let dwarf = self.dwarf(place.section);
-        let failed = |error| place.dwarf_error(error);
+        let (unit, _) = self.unit(die)?;
+        let dwarf = self.dwarf(die.section);
+        let failed = |error| die.dwarf_error(error);
         if let Some(value) = entry.attr_value(gimli::DW_AT_ranges)
             && let Some(mut list) = dwarf.attr_ranges(unit, value).map_err(failed)?
         {
             let mut ranges = Vec::new();
             while let Some(range) = list.next().map_err(failed)? {
-                self.spend(place, 1)?;
+                self.spend(die, 1)?;
                 ranges.push(range.begin..range.end);
             }
             return Ok(ranges);
@@ -541,12 +537,12 @@ impl<'a> DieIndex<'a> {
         Ok(high.into_iter().map(|high| low..high).collect())
     }
 
-    fn spend(&self, place: DieRef, bytes: u64) -> Result<(), TypesError> {
+    fn spend(&self, die: DieRef, bytes: u64) -> Result<(), TypesError> {
         let left = self.read_budget_bytes.get().checked_sub(bytes);
         self.read_budget_bytes.set(left.unwrap_or(0));
         left.map(|_| ()).ok_or(TypesError::ReadLimit {
-            section: place.section.section(),
-            offset: place.offset as u64,
+            section: die.section.section(),
+            offset: die.offset as u64,
             limit: self.limit,
         })
     }

@@ -54,7 +54,7 @@ pub struct SkippedUnit {
 /// Reads the types in a module's DWARF, in the module or in its debug files. Takes memory in
 /// proportion to the debug information. Without debug information the result has no units. Files of
 /// split units (`-gsplit-dwarf`) are found as for
-/// [`Variables`](crate::variables::Variables::of_module).
+/// [`Variables`](crate::variables::Variables::from_module).
 ///
 /// # Errors
 ///

@@ -159,9 +159,9 @@ impl<'a> SplitUnits<'a> {
         if let Some(found) = self.package(index, id, root)? {
             return Ok(found);
         }
-        let mut why = Vec::new();
+        let mut reasons = Vec::new();
         if let Some(Some(package)) = self.package.get() {
-            why.push(format!("{} does not have it", package.path.display()));
+            reasons.push(format!("{} does not have it", package.path.display()));
         }
         let folder = own(gimli::DW_AT_comp_dir);
         let mut tried = vec![Path::new(&*folder).join(name)];
@@ -172,9 +172,11 @@ impl<'a> SplitUnits<'a> {
         for path in &tried {
             match self.read_file(path, index, id, root) {
                 Ok(Some(found)) => return Ok(found),
-                Ok(None) => why.push(format!("{} is of another build", path.display())),
-                Err(_) if !path.exists() => why.push(format!("{} is not there", path.display())),
-                Err(problem) => why.push(problem.to_string()),
+                Ok(None) => reasons.push(format!("{} is of another build", path.display())),
+                Err(_) if !path.exists() => {
+                    reasons.push(format!("{} is not there", path.display()));
+                }
+                Err(problem) => reasons.push(problem.to_string()),
             }
         }
         let unit = match own(gimli::DW_AT_name) {
@@ -184,7 +186,7 @@ impl<'a> SplitUnits<'a> {
         Err(TypesError::Split {
             unit,
             file: name.to_owned(),
-            why: why.join("; "),
+            reason: reasons.join("; "),
         })
     }
 
@@ -194,13 +196,13 @@ impl<'a> SplitUnits<'a> {
         path: &Path,
         index: &Rc<DieIndex<'a>>,
         id: DwoId,
-        root: DieRef,
+        die: DieRef,
     ) -> Result<Option<SplitUnit<'a>>, TypesError> {
         let file = &*self.files.opened.alloc(ElfFile::open(path)?);
         let dwarf = Dwarf::load(|id| self.files.section(file, id))?;
         let of = Skeleton {
             index: Rc::clone(index),
-            place: root,
+            die,
             package: None,
         };
         unit_of(dwarf, of, id)
@@ -211,7 +213,7 @@ impl<'a> SplitUnits<'a> {
         &self,
         index: &Rc<DieIndex<'a>>,
         id: DwoId,
-        root: DieRef,
+        die: DieRef,
     ) -> Result<Option<SplitUnit<'a>>, TypesError> {
         let package = self.package.get_or_init(|| {
             let mut paths = self.directories.iter().map(|file| {
@@ -236,13 +238,13 @@ impl<'a> SplitUnits<'a> {
         let Some(package) = package else {
             return Ok(None);
         };
-        let found = package.dwarf.find_cu(id, index.dwarf(root.section));
-        let Some(dwarf) = found.map_err(|error| root.dwarf_error(error))? else {
+        let found = package.dwarf.find_cu(id, index.dwarf(die.section));
+        let Some(dwarf) = found.map_err(|error| die.dwarf_error(error))? else {
             return Ok(None);
         };
         let of = Skeleton {
             index: Rc::clone(index),
-            place: root,
+            die,
             package: Some(Rc::clone(package)),
         };
         unit_of(dwarf, of, id)

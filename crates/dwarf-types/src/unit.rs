@@ -125,21 +125,21 @@ impl<'d, 'a> UnitReader<'d, 'a> {
 
     fn top(
         &mut self,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
         imports: &mut Vec<DieRef>,
     ) -> Result<(), TypesError> {
         match entry.tag() {
-            gimli::DW_TAG_subprogram => self.function(place, entry),
-            gimli::DW_TAG_variable => self.variable(place, entry),
+            gimli::DW_TAG_subprogram => self.function(die, entry),
+            gimli::DW_TAG_variable => self.variable(die, entry),
             gimli::DW_TAG_imported_unit => {
                 if let Some(value) = entry.attr_value(gimli::DW_AT_import) {
-                    imports.push(self.index.resolve_reference(place, &value)?);
+                    imports.push(self.index.resolve_reference(die, &value)?);
                 }
                 Ok(())
             }
             tag if is_type(tag) => {
-                self.id(place);
+                self.id(die);
                 Ok(())
             }
             _ => Ok(()),
@@ -152,22 +152,22 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     }
 
     /// The id of the type of an entry.
-    fn id(&mut self, place: DieRef) -> TypeId {
-        if let Some(id) = self.ids.get(&place) {
+    fn id(&mut self, die: DieRef) -> TypeId {
+        if let Some(id) = self.ids.get(&die) {
             return *id;
         }
         let id = self.graph.add(Type::unnamed(TypeKind::Unknown));
-        self.ids.insert(place, id);
-        self.pending.push((place, id));
+        self.ids.insert(die, id);
+        self.pending.push((die, id));
         id
     }
 
     /// The type that an entry refers to; `void` if it has none.
-    pub(crate) fn type_of(&mut self, place: DieRef, entry: &DieEntry<'a>) -> TypeId {
+    pub(crate) fn type_of(&mut self, die: DieRef, entry: &DieEntry<'a>) -> TypeId {
         let Some(value) = entry.attr_value(gimli::DW_AT_type) else {
             return self.void();
         };
-        match self.index.resolve_reference(place, &value) {
+        match self.index.resolve_reference(die, &value) {
             Ok(place) => self.id(place),
             Err(problem) => {
                 self.problems.push(problem);
@@ -186,27 +186,27 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         *self.void.get_or_insert_with(|| self.graph.add(void()))
     }
 
-    fn function(&mut self, place: DieRef, entry: &DieEntry<'a>) -> Result<(), TypesError> {
-        let (origin, said) = self.index.origin(place, entry)?;
+    fn function(&mut self, die: DieRef, entry: &DieEntry<'a>) -> Result<(), TypesError> {
+        let (origin, said) = self.index.origin(die, entry)?;
         let Some(name) = self.text(origin, &said, gimli::DW_AT_name) else {
             return Ok(());
         };
         let id = self.id(origin);
         self.functions.entry(name.clone()).or_insert(id);
-        if let Some(address) = self.address(place, entry) {
+        if let Some(address) = self.address(die, entry) {
             self.entries.push((address, name, id));
         }
         Ok(())
     }
 
-    fn variable(&mut self, place: DieRef, entry: &DieEntry<'a>) -> Result<(), TypesError> {
-        let (origin, said) = self.index.origin(place, entry)?;
+    fn variable(&mut self, die: DieRef, entry: &DieEntry<'a>) -> Result<(), TypesError> {
+        let (origin, said) = self.index.origin(die, entry)?;
         let Some(name) = self.text(origin, &said, gimli::DW_AT_name) else {
             return Ok(());
         };
         // An array declared without a size is completed by its specification.
         let typed = match entry.has_attr(gimli::DW_AT_type) {
-            true => self.type_of(place, entry),
+            true => self.type_of(die, entry),
             false => self.type_of(origin, &said),
         };
         let is_definition = !flag(entry, gimli::DW_AT_declaration);
@@ -219,9 +219,9 @@ impl<'d, 'a> UnitReader<'d, 'a> {
 
     /// The start of a function's code: if it has several parts, the first is the one that is
     /// called.
-    fn address(&self, place: DieRef, entry: &DieEntry<'a>) -> Option<Vaddr> {
-        let (unit, _) = self.index.unit(place).ok()?;
-        let dwarf = self.index.dwarf(place.section);
+    fn address(&self, die: DieRef, entry: &DieEntry<'a>) -> Option<Vaddr> {
+        let (unit, _) = self.index.unit(die).ok()?;
+        let dwarf = self.index.dwarf(die.section);
         let single = [gimli::DW_AT_low_pc, gimli::DW_AT_entry_pc]
             .into_iter()
             .find_map(|name| dwarf.attr_address(unit, entry.attr_value(name)?).ok()?);
@@ -232,58 +232,56 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         single.or_else(first).map(Vaddr)
     }
 
-    fn text(&self, place: DieRef, entry: &DieEntry<'a>, name: DwAt) -> Option<Cow<'a, str>> {
-        text(self.index, place, entry, name).filter(|name| !name.is_empty())
+    fn text(&self, die: DieRef, entry: &DieEntry<'a>, name: DwAt) -> Option<Cow<'a, str>> {
+        text(self.index, die, entry, name).filter(|name| !name.is_empty())
     }
 
-    fn ty(&mut self, id: TypeId, place: DieRef) -> Result<Type<'a>, TypesError> {
-        let entry = self.index.entry(place)?;
+    fn ty(&mut self, id: TypeId, die: DieRef) -> Result<Type<'a>, TypesError> {
+        let entry = self.index.entry(die)?;
         let signature = entry.attr_value(gimli::DW_AT_signature);
         if let Some(value) = signature {
             // A declaration of a type in a unit of its own: the same type.
-            let place = self.index.resolve_reference(place, &value)?;
+            let place = self.index.resolve_reference(die, &value)?;
             let entry = self.index.entry(place)?;
             return match entry.has_attr(gimli::DW_AT_signature) {
                 true => Err(place.missing_attribute("a type unit that is another one")),
                 false => self.ty_of(id, place, &entry),
             };
         }
-        self.ty_of(id, place, &entry)
+        self.ty_of(id, die, &entry)
     }
 
     fn ty_of(
         &mut self,
         id: TypeId,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<Type<'a>, TypesError> {
         let tag = entry.tag();
         let name = match has_own_name(tag) {
-            true => self
-                .text(place, entry, gimli::DW_AT_name)
-                .unwrap_or_default(),
+            true => self.text(die, entry, gimli::DW_AT_name).unwrap_or_default(),
             false => Cow::Borrowed(""),
         };
         let kind = match tag {
-            gimli::DW_TAG_base_type => basic(place, entry)?,
+            gimli::DW_TAG_base_type => basic(die, entry)?,
             gimli::DW_TAG_pointer_type
             | gimli::DW_TAG_reference_type
-            | gimli::DW_TAG_rvalue_reference_type => TypeKind::Pointer(self.type_of(place, entry)),
-            gimli::DW_TAG_typedef => TypeKind::Typedef(self.type_of(place, entry)),
-            gimli::DW_TAG_const_type => self.qualified(Qualifier::Const, place, entry),
-            gimli::DW_TAG_volatile_type => self.qualified(Qualifier::Volatile, place, entry),
-            gimli::DW_TAG_restrict_type => self.qualified(Qualifier::Restrict, place, entry),
+            | gimli::DW_TAG_rvalue_reference_type => TypeKind::Pointer(self.type_of(die, entry)),
+            gimli::DW_TAG_typedef => TypeKind::Typedef(self.type_of(die, entry)),
+            gimli::DW_TAG_const_type => self.qualified(Qualifier::Const, die, entry),
+            gimli::DW_TAG_volatile_type => self.qualified(Qualifier::Volatile, die, entry),
+            gimli::DW_TAG_restrict_type => self.qualified(Qualifier::Restrict, die, entry),
             // CTF has no qualifier for it, and gcc skips it as well.
-            gimli::DW_TAG_atomic_type => return self.inner_type(id, place, entry),
-            gimli::DW_TAG_array_type => self.array(id, place, entry)?,
+            gimli::DW_TAG_atomic_type => return self.inner_type(id, die, entry),
+            gimli::DW_TAG_array_type => self.array(id, die, entry)?,
             gimli::DW_TAG_subroutine_type | gimli::DW_TAG_subprogram => {
-                self.prototype(id, place, entry)?
+                self.prototype(id, die, entry)?
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => {
-                self.record(Tag::Struct, id, place, entry)?
+                self.record(Tag::Struct, id, die, entry)?
             }
-            gimli::DW_TAG_union_type => self.record(Tag::Union, id, place, entry)?,
-            gimli::DW_TAG_enumeration_type => self.enumeration(place, entry)?,
+            gimli::DW_TAG_union_type => self.record(Tag::Union, id, die, entry)?,
+            gimli::DW_TAG_enumeration_type => self.enumeration(die, entry)?,
             _ => TypeKind::Unknown,
         };
         Ok(match kind {
@@ -295,10 +293,10 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     fn qualified(
         &mut self,
         qualifier: Qualifier,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> TypeKind<'a> {
-        TypeKind::Qualified(qualifier, self.type_of(place, entry))
+        TypeKind::Qualified(qualifier, self.type_of(die, entry))
     }
 
     /// The type behind an entry without a meaning here. A typedef would be superfluous, so its
@@ -306,7 +304,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     fn inner_type(
         &mut self,
         id: TypeId,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<Type<'a>, TypesError> {
         let Some(value) = entry.attr_value(gimli::DW_AT_type) else {
@@ -315,11 +313,11 @@ impl<'d, 'a> UnitReader<'d, 'a> {
                 TypeKind::Integer(Number::with_size(0, Number::SIGNED)),
             ));
         };
-        let behind = self.index.resolve_reference(place, &value)?;
+        let behind = self.index.resolve_reference(die, &value)?;
         let entry = self.index.entry(behind)?;
         match entry.tag() {
             gimli::DW_TAG_atomic_type => {
-                Err(place.missing_attribute("an atomic type of an atomic type"))
+                Err(die.missing_attribute("an atomic type of an atomic type"))
             }
             _ => self.ty_of(id, behind, &entry),
         }
@@ -328,7 +326,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     fn prototype(
         &mut self,
         id: TypeId,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<TypeKind<'a>, TypesError> {
         // A call by another convention than the platform's passes other values than the parameters'
@@ -338,10 +336,10 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         if convention.is_some_and(|convention| !platform.contains(&convention)) {
             return Ok(TypeKind::Unknown);
         }
-        let returns = self.type_of(place, entry);
+        let returns = self.type_of(die, entry);
         let (mut parameters, mut is_variadic) = (Vec::new(), false);
         let index = self.index;
-        index.children(place, |place, child| {
+        index.children(die, |place, child| {
             match child.tag() {
                 gimli::DW_TAG_formal_parameter => parameters.push(Parameter {
                     name: self
@@ -366,18 +364,18 @@ impl<'d, 'a> UnitReader<'d, 'a> {
 
     fn enumeration(
         &mut self,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<TypeKind<'a>, TypesError> {
         if flag(entry, gimli::DW_AT_declaration) {
             return Ok(TypeKind::Forward(Tag::Enum));
         }
         let size =
-            number(entry, gimli::DW_AT_byte_size).or_else(|| storage(self.index, place, entry));
-        let size = size.ok_or_else(|| place.missing_attribute("an enumeration without a size"))?;
+            number(entry, gimli::DW_AT_byte_size).or_else(|| storage(self.index, die, entry));
+        let size = size.ok_or_else(|| die.missing_attribute("an enumeration without a size"))?;
         let mut enumerators = Vec::new();
         let index = self.index;
-        index.children(place, |place, child| {
+        index.children(die, |place, child| {
             if child.tag() == gimli::DW_TAG_enumerator {
                 match signed(child, gimli::DW_AT_const_value) {
                     Some(value) => enumerators.push(Enumerator {
@@ -465,13 +463,13 @@ fn has_own_name(tag: DwTag) -> bool {
 }
 
 /// A basic type (DWARF 5 §5.1).
-fn basic<'a>(place: DieRef, entry: &DieEntry<'a>) -> Result<TypeKind<'a>, TypesError> {
+fn basic<'a>(die: DieRef, entry: &DieEntry<'a>) -> Result<TypeKind<'a>, TypesError> {
     let Some(AttributeValue::Encoding(encoding)) = entry.attr_value(gimli::DW_AT_encoding) else {
-        return Err(place.missing_attribute("a basic type without an encoding"));
+        return Err(die.missing_attribute("a basic type without an encoding"));
     };
     let size = number(entry, gimli::DW_AT_byte_size)
         .and_then(|size| u8::try_from(size).ok())
-        .ok_or_else(|| place.missing_attribute("a basic type without a size"))?;
+        .ok_or_else(|| die.missing_attribute("a basic type without a size"))?;
     let integer = |format| Ok(TypeKind::Integer(Number::with_size(size, format)));
     let float = |format| Ok(TypeKind::Float(Number::with_size(size, format)));
     match encoding {

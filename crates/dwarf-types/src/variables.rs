@@ -108,7 +108,7 @@ impl<'a> Variables<'a> {
     /// # Errors
     ///
     /// A section cannot be read, or its abbreviations overlap. Units with errors are skipped.
-    pub fn of_module(
+    pub fn from_module(
         module: &'a ElfFile,
         files: &'a DebugFiles,
         splits: &'a SplitFiles,

@@ -70,7 +70,7 @@ impl Archive {
         match bytes.starts_with(&object::archive::THIN_MAGIC) {
             true => Err(ModuleError::Unpack {
                 file: path.to_path_buf(),
-                why: "it is a thin archive, which has no files in it: name those".to_owned(),
+                reason: "it is a thin archive, which has no files in it: name those".to_owned(),
             }),
             false => Ok(bytes.starts_with(&object::archive::MAGIC)),
         }
@@ -85,7 +85,7 @@ impl Archive {
         let members = self.elf_members();
         members.map_err(|error| ModuleError::Unpack {
             file: self.path.clone(),
-            why: error.to_string(),
+            reason: error.to_string(),
         })
     }
 
@@ -160,11 +160,11 @@ impl Archive {
         Ok(written)
     }
 
-    fn broken(&self, offset: usize, why: &'static str) -> ModuleError {
+    fn broken(&self, offset: usize, reason: &'static str) -> ModuleError {
         ModuleError::Member {
             file: self.path.clone(),
             offset: offset as u64,
-            why,
+            reason,
         }
     }
 }

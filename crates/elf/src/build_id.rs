@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_build_id() {
+    fn invalid_build_ids_are_rejected() {
         for bad in ["", "0", "0g", "é0"] {
             assert_eq!(BuildId::from_hex(bad), None, "{bad}");
         }

@@ -71,9 +71,9 @@ impl Container {
         origin: Option<FileOrigin>,
     ) -> Result<Container, ModuleError> {
         let bytes = image.bytes();
-        let failed = |why: String| ModuleError::Unpack {
+        let failed = |reason: String| ModuleError::Unpack {
             file: path.to_path_buf(),
-            why,
+            reason,
         };
         if let Some(compression) = Compression::detect(bytes) {
             // Decoders in C rely on bytes that do not change; those of a mapped file may.

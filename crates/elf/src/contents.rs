@@ -87,11 +87,11 @@ impl ElfFile {
     }
 
     fn decompress(&self, index: usize, header: &Shdr, raw: &[u8]) -> Result<Vec<u8>, ModuleError> {
-        let failed = |why: &str| ModuleError::Compressed {
+        let failed = |reason: &str| ModuleError::Compressed {
             file: self.path().to_path_buf(),
             section: self.section_name(index).into_owned(),
             offset: header.offset,
-            why: why.to_owned(),
+            reason: reason.to_owned(),
         };
         let parts = match header.has_flag(elf::SHF_COMPRESSED) {
             true => self.compression_header(raw),

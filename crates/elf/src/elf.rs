@@ -116,7 +116,7 @@ impl ElfFile {
         let mut externals = 0;
         if let (ElfKind::Relocatable, Ok(sections)) = (headers.kind, &mut headers.sections) {
             let names = names(image.bytes(), sections, headers.section_names).unwrap_or_default();
-            externals = layout::assign_addresses(sections, names, headers.word);
+            externals = layout::assign_addresses(sections, names, headers.address_size);
         }
         let sections = headers.sections.as_deref().unwrap_or_default();
         let placed = AddressIndex::new(sections);
@@ -183,7 +183,7 @@ impl ElfFile {
     /// The size of an address: 32-bit or 64-bit ELF.
     #[must_use]
     pub fn word(&self) -> AddressSize {
-        self.headers.word
+        self.headers.address_size
     }
 
     /// The kind of the ELF file.
@@ -391,14 +391,14 @@ impl ElfFile {
         what: &str,
         offset: u64,
         value: u64,
-        why: impl Into<String>,
+        reason: impl Into<String>,
     ) -> ModuleError {
         ModuleError::Malformed {
             file: self.path.clone(),
             what: what.to_owned(),
             offset,
             value,
-            why: why.into(),
+            reason: reason.into(),
         }
     }
 }

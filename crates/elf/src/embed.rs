@@ -57,7 +57,7 @@ pub use object_file::{NewEhFrame, eh_frame_of_object, replace_eh_frame};
 pub use unmapped::embed_unmapped;
 
 /// The minimum page size that files are mapped with.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// The number of magic bytes at the start of a section.
 const MAGIC: usize = 8;
@@ -228,8 +228,11 @@ impl ElfFile {
 /// Returns the magic bytes of the content.
 fn check_request<'a>(name: &str, content: &'a [u8], align: u64) -> Result<&'a [u8], EmbedError> {
     check_name(name)?;
-    if !align.is_power_of_two() || align > PAGE {
-        return Err(EmbedError::Align { align, limit: PAGE });
+    if !align.is_power_of_two() || align > PAGE_BYTES {
+        return Err(EmbedError::Align {
+            align,
+            limit: PAGE_BYTES,
+        });
     }
     match content.get(..MAGIC) {
         Some(magic) if magic.iter().any(|byte| *byte != 0) => Ok(magic),

@@ -90,7 +90,7 @@ pub enum ModuleError {
         end: u64,
     },
     /// A structure contradicts itself or another one.
-    #[error("{}: {what} at offset {offset:#x} is wrong ({value:#x}): {why}", file.display())]
+    #[error("{}: {what} at offset {offset:#x} is wrong ({value:#x}): {reason}", file.display())]
     Malformed {
         /// The file.
         file: PathBuf,
@@ -101,28 +101,28 @@ pub enum ModuleError {
         /// The offending value.
         value: u64,
         /// The fault.
-        why: String,
+        reason: String,
     },
     /// An archive or a compressed file could not be taken apart.
-    #[error("{}: it cannot be unpacked: {why}", file.display())]
+    #[error("{}: it cannot be unpacked: {reason}", file.display())]
     Unpack {
         /// The file.
         file: PathBuf,
         /// The decoder's reason.
-        why: String,
+        reason: String,
     },
     /// An archive cannot be written with another member.
-    #[error("{}: archive member at offset {offset:#x}: {why}", file.display())]
+    #[error("{}: archive member at offset {offset:#x}: {reason}", file.display())]
     Member {
         /// The archive.
         file: PathBuf,
         /// Where the member's header is, in bytes.
         offset: u64,
         /// The reason, and what helps.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A compressed section or embedded file could not be decompressed.
-    #[error("{}: section {section} at offset {offset:#x} cannot be decompressed: {why}", file.display())]
+    #[error("{}: section {section} at offset {offset:#x} cannot be decompressed: {reason}", file.display())]
     Compressed {
         /// The file.
         file: PathBuf,
@@ -131,7 +131,7 @@ pub enum ModuleError {
         /// Where its compressed bytes start.
         offset: u64,
         /// The decoder's reason.
-        why: String,
+        reason: String,
     },
     /// Decompressing would take an implausible amount of memory.
     #[error(
@@ -154,14 +154,14 @@ pub enum ModuleError {
         limit: u64,
     },
     /// The debug information could not be read.
-    #[error("{}: debug information for address {address:#x}: {why}", file.display())]
+    #[error("{}: debug information for address {address:#x}: {reason}", file.display())]
     Dwarf {
         /// The file with the debug information.
         file: PathBuf,
         /// The link-time address looked up.
         address: u64,
         /// The reader's reason.
-        why: String,
+        reason: String,
     },
     /// A debug file belongs to another build.
     #[error("{} has build ID {found}, but {expected} is wanted", file.display())]

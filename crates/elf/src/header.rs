@@ -76,7 +76,7 @@ impl Shdr {
 #[derive(Debug)]
 pub(crate) struct ElfHeaders {
     pub(crate) abi: Abi,
-    pub(crate) word: AddressSize,
+    pub(crate) address_size: AddressSize,
     pub(crate) kind: ElfKind,
     pub(crate) entry: u64,
     pub(crate) program_header_offset: u64,
@@ -170,13 +170,13 @@ fn truncated(file: &Path, data: &[u8], what: &str, offset: u64, length: u64) -> 
 fn parse_class<E: FileHeader<Endian = Endianness>>(
     file: &Path,
     data: &[u8],
-    word: AddressSize,
+    address_size: AddressSize,
 ) -> Result<ElfHeaders, ModuleError> {
     let header_size = size_of::<E>() as u64;
     let header =
         E::parse(data).map_err(|_| truncated(file, data, "the ELF header", 0, header_size))?;
     let endian = header.endian().unwrap_or_default();
-    let arch = Arch::from_elf(header.e_machine(endian).0, word);
+    let arch = Arch::from_elf(header.e_machine(endian).0, address_size);
     Ok(ElfHeaders {
         abi: Abi {
             arch,
@@ -186,7 +186,7 @@ fn parse_class<E: FileHeader<Endian = Endianness>>(
                 Endian::Little
             },
         },
-        word,
+        address_size,
         kind: kind(header.e_type(endian)),
         entry: header.e_entry(endian).into(),
         program_header_offset: header.e_phoff(endian).into(),
@@ -296,6 +296,6 @@ fn bad_table(
         what: what.to_owned(),
         offset,
         value: u64::from(count),
-        why: error.to_string(),
+        reason: error.to_string(),
     }
 }

@@ -7,17 +7,21 @@ use crate::elf::is_string_at;
 use crate::header::Shdr;
 
 /// Addresses stay below this in 64-bit files, so that sums of two never wrap.
-const LIMIT_64: u64 = 1 << 47;
+const MAX_ADDRESS_64: u64 = 1 << 47;
 /// The gap before undefined symbols: large enough that no pc is taken for one of them.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// Gives every allocated section its address: `.text` first at 0, then the others in order. A
 /// section that does not fit (its header is wrong) loses `SHF_ALLOC`. Returns the first unused
 /// address after all sections.
-pub(crate) fn assign_addresses(sections: &mut [Shdr], names: &[u8], word: AddressSize) -> u64 {
-    let limit = match word {
-        AddressSize::W32 => word.mask(),
-        AddressSize::W64 => LIMIT_64,
+pub(crate) fn assign_addresses(
+    sections: &mut [Shdr],
+    names: &[u8],
+    address_size: AddressSize,
+) -> u64 {
+    let limit = match address_size {
+        AddressSize::W32 => address_size.mask(),
+        AddressSize::W64 => MAX_ADDRESS_64,
     };
     let is_text = |s: &Shdr| is_string_at(names, s.name, b".text");
     let mut next = 0;
@@ -32,7 +36,7 @@ pub(crate) fn assign_addresses(sections: &mut [Shdr], names: &[u8], word: Addres
             next = place_one(section, next, limit);
         }
     }
-    next.next_multiple_of(PAGE).saturating_add(PAGE)
+    next.next_multiple_of(PAGE_BYTES).saturating_add(PAGE_BYTES)
 }
 
 fn place_one(section: &mut Shdr, next: u64, limit: u64) -> u64 {

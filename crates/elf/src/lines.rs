@@ -288,7 +288,7 @@ fn wrong(file: &ElfFile, addr: Vaddr, error: &gimli::Error) -> ModuleError {
     ModuleError::Dwarf {
         file: file.path().to_path_buf(),
         address: addr.0,
-        why: error.to_string(),
+        reason: error.to_string(),
     }
 }
 

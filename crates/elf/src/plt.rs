@@ -36,7 +36,7 @@ pub(crate) struct Stubs {
 const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 
 /// The stubs in the sections that have wanted addresses.
-pub(crate) fn stubs(file: &ElfFile, wanted: &SymbolFilter) -> Result<Stubs, ModuleError> {
+pub(crate) fn stubs(file: &ElfFile, filter: &SymbolFilter) -> Result<Stubs, ModuleError> {
     let dynamic = file.indices(|_, header| header.is(elf::SHT_DYNSYM)).next();
     let Some(symbols) = dynamic.filter(|_| file.abi().arch == Arch::X86_64) else {
         return Ok(Stubs::default());
@@ -49,7 +49,7 @@ pub(crate) fn stubs(file: &ElfFile, wanted: &SymbolFilter) -> Result<Stubs, Modu
                 continue;
             };
             let start = section.address.0;
-            if !wanted.is_any_in(start..start.saturating_add(section.data.len() as u64)) {
+            if !filter.is_any_in(start..start.saturating_add(section.data.len() as u64)) {
                 continue;
             }
             let slots = match &mut slots {

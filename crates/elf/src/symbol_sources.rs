@@ -25,7 +25,7 @@ const MAX_DEBUGDATA_BYTES: u64 = 256 << 20;
 pub(crate) fn collect(
     file: &ElfFile,
     debug: Option<&ElfFile>,
-    wanted: &mut SymbolFilter,
+    filter: &mut SymbolFilter,
 ) -> SymbolCollection {
     let mut found = SymbolCollection {
         code: code_ranges(file),
@@ -33,21 +33,21 @@ pub(crate) fn collect(
     };
     let mut full = false;
     for file in [Some(file), debug].into_iter().flatten() {
-        full |= add_tables(&mut found, wanted, file, elf::SHT_SYMTAB);
-        add_tables(&mut found, wanted, file, elf::SHT_DYNSYM);
+        full |= add_tables(&mut found, filter, file, elf::SHT_SYMTAB);
+        add_tables(&mut found, filter, file, elf::SHT_DYNSYM);
     }
     if file.section_headers().is_empty() {
-        add_dynamic(&mut found, wanted, file);
+        add_dynamic(&mut found, filter, file);
         found.problems.extend(file.check_section_headers().err());
     }
     if !full {
         match embedded(file) {
-            Ok(Some(embedded)) => _ = add_tables(&mut found, wanted, &embedded, elf::SHT_SYMTAB),
+            Ok(Some(embedded)) => _ = add_tables(&mut found, filter, &embedded, elf::SHT_SYMTAB),
             Ok(None) => {}
             Err(error) => found.problems.push(error),
         }
     }
-    match plt::stubs(file, wanted) {
+    match plt::stubs(file, filter) {
         Ok(stubs) => add_stubs(&mut found, file, &stubs),
         Err(error) => found.problems.push(error),
     }
@@ -91,7 +91,7 @@ fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
 /// Adds the symbols of all tables of that type; returns whether the file has one.
 fn add_tables(
     found: &mut SymbolCollection,
-    wanted: &mut SymbolFilter,
+    filter: &mut SymbolFilter,
     file: &ElfFile,
     kind: elf::SectionType,
 ) -> bool {
@@ -99,7 +99,7 @@ fn add_tables(
     for index in file.indices(|_, header| header.is(kind)) {
         any = true;
         match SymbolTable::from_section(file, index) {
-            Ok(table) => add_table(found, wanted, file, &table, strings_of(file, index)),
+            Ok(table) => add_table(found, filter, file, &table, strings_of(file, index)),
             Err(error) => found.problems.push(error),
         }
     }
@@ -118,7 +118,7 @@ fn strings_of(file: &ElfFile, table: usize) -> Range<u64> {
 
 fn add_table(
     found: &mut SymbolCollection,
-    wanted: &mut SymbolFilter,
+    filter: &mut SymbolFilter,
     file: &ElfFile,
     table: &SymbolTable<'_>,
     strings: Range<u64>,
@@ -137,10 +137,10 @@ fn add_table(
             continue;
         };
         // Names are far apart in memory: they are read last.
-        if wanted.accepts(entry.address, entry.size)
+        if filter.accepts(entry.address, entry.size)
             && names_code(table.name(&symbol, MARKER), &entry, &found.code)
         {
-            wanted.note_kept(entry.address);
+            filter.note_kept(entry.address);
             found.entries.push(entry);
         }
     }
@@ -203,14 +203,14 @@ fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
 }
 
 /// The dynamic symbols of a file without section headers.
-fn add_dynamic(found: &mut SymbolCollection, wanted: &mut SymbolFilter, file: &ElfFile) {
+fn add_dynamic(found: &mut SymbolCollection, filter: &mut SymbolFilter, file: &ElfFile) {
     if let Some(DynamicSymbols { symbols, strings }) = file.dynamic_symbols() {
         let offset = file.offset_of_vaddr(strings).unwrap_or_default();
         let bytes = file.rest_at(strings).unwrap_or_default();
         let table = SymbolTable::without_headers(file, symbols, bytes);
         add_table(
             found,
-            wanted,
+            filter,
             file,
             &table,
             offset..offset.saturating_add(bytes.len() as u64),
@@ -248,11 +248,11 @@ fn embedded(file: &ElfFile) -> Result<Option<ElfFile>, ModuleError> {
     let Some(section) = file.section(index)? else {
         return Ok(None);
     };
-    let failed = |why: String| ModuleError::Compressed {
+    let failed = |reason: String| ModuleError::Compressed {
         file: file.path().to_path_buf(),
         section: ".gnu_debugdata".to_owned(),
         offset: section.offset,
-        why,
+        reason,
     };
     let stream = liblzma::stream::Stream::new_stream_decoder(
         MAX_DEBUGDATA_BYTES,

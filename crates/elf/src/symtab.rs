@@ -47,7 +47,7 @@ pub(crate) struct SymbolTable<'a> {
     data: &'a [u8],
     strings: &'a [u8],
     extended: &'a [u8],
-    word: AddressSize,
+    address_size: AddressSize,
     endian: Endianness,
 }
 
@@ -62,7 +62,7 @@ impl<'a> SymbolTable<'a> {
             data,
             strings,
             extended: &[],
-            word: file.word(),
+            address_size: file.word(),
             endian: match file.is_little_endian() {
                 true => Endianness::Little,
                 false => Endianness::Big,
@@ -95,7 +95,7 @@ impl<'a> SymbolTable<'a> {
     }
 
     pub(crate) fn entry_size(&self) -> usize {
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => size_of::<Sym32<Endianness>>(),
             AddressSize::W64 => size_of::<Sym64<Endianness>>(),
         }
@@ -103,7 +103,7 @@ impl<'a> SymbolTable<'a> {
 
     /// The offset of the value in an entry, in bytes.
     pub(crate) fn value_offset(&self) -> u64 {
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => 4,
             AddressSize::W64 => 8,
         }
@@ -112,7 +112,7 @@ impl<'a> SymbolTable<'a> {
     /// The entry of that index.
     pub(crate) fn get(&self, index: usize) -> Option<RawSymbol> {
         let data = self.data.get(index.checked_mul(self.entry_size())?..)?;
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => {
                 let (symbol, _) = pod::from_bytes::<Sym32<Endianness>>(data).ok()?;
                 self.widen(index, symbol)

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_terminal_is_escaped() {
+    fn terminal_controls_are_escaped() {
         let shown = |text| EscapedText(text).to_string();
         assert_eq!(
             shown("operator new(unsigned long)"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_direction_of_text_is_escaped() {
+    fn bidirectional_controls_are_escaped() {
         let steering = "\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\
                         \u{2066}\u{2067}\u{2068}\u{2069}";
         for character in steering.chars() {

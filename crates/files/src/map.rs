@@ -62,7 +62,7 @@ impl FileMap {
         let map = sys::map(file)?;
         let slot = match has_guard {
             true => {
-                let slot = MapSlot::claim(map.as_ptr().addr(), map.len());
+                let slot = MapSlot::acquire(map.as_ptr().addr(), map.len());
                 Some(slot.ok_or(io::ErrorKind::FileTooLarge)?)
             }
             false => None,

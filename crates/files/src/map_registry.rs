@@ -50,7 +50,7 @@ static FIRST: Chunk = Chunk::new();
 impl MapSlot {
     /// Claims a slot for memory of `bytes` from `start` on, at a page boundary. `None` if it is
     /// more than a terabyte, or above 2^48.
-    pub(crate) fn claim(start: usize, bytes: usize) -> Option<&'static MapSlot> {
+    pub(crate) fn acquire(start: usize, bytes: usize) -> Option<&'static MapSlot> {
         let range = pack(start as u64, bytes as u64)?;
         let mut chunk = &FIRST;
         loop {
@@ -137,7 +137,7 @@ mod tests {
         let base = 0x10_0000_0000_usize;
         let at = |number: usize| base + number * 0x10_0000;
         let claimed: Vec<_> = (0..SLOTS_PER_CHUNK * 2 + 7)
-            .map(|number| MapSlot::claim(at(number), 5000).unwrap())
+            .map(|number| MapSlot::acquire(at(number), 5000).unwrap())
             .collect();
         for (number, slot) in claimed.iter().enumerate() {
             let (found, range) = find(at(number) + 8191).unwrap();

@@ -193,7 +193,7 @@ mod tests {
 
     /// Opening a FIFO without a writer would block.
     #[test]
-    fn what_is_no_regular_file_is_named() {
+    fn special_files_are_rejected_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let (fifo, socket) = (folder.path().join("fifo"), folder.path().join("socket"));
         rustix::fs::mknodat(

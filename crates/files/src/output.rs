@@ -211,7 +211,7 @@ impl ResolvedPath {
         let name = extended(&self.name, &format!(".{random:016x}.tmp"));
         let file = self.create_new(&name, mode)?;
         Ok(TemporaryFile {
-            entry: self,
+            path: self,
             name,
             file,
         })
@@ -220,22 +220,22 @@ impl ResolvedPath {
 
 /// A file that is not renamed to its target yet. Removed on drop, unless it was renamed.
 struct TemporaryFile<'e> {
-    entry: &'e ResolvedPath,
+    path: &'e ResolvedPath,
     name: OsString,
     file: File,
 }
 
 impl TemporaryFile<'_> {
     fn take_place(&self) -> io::Result<()> {
-        let folder = self.entry.folder.as_fd();
-        Ok(renameat(folder, &self.name, folder, &self.entry.name)?)
+        let folder = self.path.folder.as_fd();
+        Ok(renameat(folder, &self.name, folder, &self.path.name)?)
     }
 }
 
 impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
         // It is gone if it was renamed.
-        let _ = unlinkat(&self.entry.folder, &self.name, AtFlags::empty());
+        let _ = unlinkat(&self.path.folder, &self.name, AtFlags::empty());
     }
 }
 
@@ -326,7 +326,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 /// A file created by [`create`].
 #[derive(Debug)]
 pub struct NewOutput {
-    entry: ResolvedPath,
+    path: ResolvedPath,
     /// The new name of the previous file.
     moved_to: Option<PathBuf>,
 }
@@ -346,7 +346,7 @@ pub fn create(path: &Path) -> io::Result<(File, NewOutput)> {
             return Ok((
                 target.open_special()?,
                 NewOutput {
-                    entry: target,
+                    path: target,
                     moved_to: None,
                 },
             ));
@@ -354,16 +354,17 @@ pub fn create(path: &Path) -> io::Result<(File, NewOutput)> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let entry = resolve(path, LastLink::Keep)?;
-    let moved_to = match entry.kind {
+    let given = path;
+    let path = resolve(given, LastLink::Keep)?;
+    let moved_to = match path.kind {
         EntryKind::Nothing => None,
         _ => {
-            entry.rename(&entry.name, &entry.old_name())?;
-            Some(extended(path.as_os_str(), OLD_SUFFIX).into())
+            path.rename(&path.name, &path.old_name())?;
+            Some(extended(given.as_os_str(), OLD_SUFFIX).into())
         }
     };
-    let file = entry.create_new(&entry.name, Mode::from_raw_mode(0o600))?;
-    Ok((file, NewOutput { entry, moved_to }))
+    let file = path.create_new(&path.name, Mode::from_raw_mode(0o600))?;
+    Ok((file, NewOutput { path, moved_to }))
 }
 
 /// The suffix of the previous file's name.
@@ -393,7 +394,7 @@ impl NewOutput {
     ///
     /// The file cannot be removed, or the previous one cannot be renamed back.
     pub fn undo(&self) -> io::Result<()> {
-        let entry = &self.entry;
+        let entry = &self.path;
         match (entry.kind, &self.moved_to) {
             (EntryKind::Special | EntryKind::ProcLink, _) => Ok(()),
             (_, Some(_)) => entry.rename(&entry.old_name(), &entry.name),

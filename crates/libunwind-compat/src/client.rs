@@ -158,7 +158,7 @@ impl<F: Fn(u64) -> Result<u64, Error>> AlignedMemory<F> {
         }
         let word = (self.read)(addr).map_err(|_| Unreadable {
             addr: RuntimeAddr(addr),
-            why: UnreadableReason::Refused,
+            reason: UnreadableReason::Refused,
         })?;
         self.last.set(Some((addr, word)));
         Ok(word)

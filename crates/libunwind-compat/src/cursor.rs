@@ -33,9 +33,9 @@ const FRAME_POINTER: Register = Register(6);
 #[derive(Debug, Clone, Copy)]
 pub struct ClientCursor<'s> {
     client: Client<'s>,
-    at: StepAddress,
-    places: RegisterLocations,
-    cycle: Cycle,
+    step_address: StepAddress,
+    locations: RegisterLocations,
+    cycle: CycleDetector,
     readable_cache: ReadableCache,
     objects: ObjectUse,
 }
@@ -70,9 +70,9 @@ impl<'s> ClientCursor<'s> {
         let TopRegisters { ip, stack_pointer } = top;
         ClientCursor {
             client,
-            at: StepAddress::new(ip, stack_pointer, Arrival::Innermost),
-            places: RegisterLocations::innermost(stack_pointer),
-            cycle: Cycle::NONE,
+            step_address: StepAddress::new(ip, stack_pointer, Arrival::Innermost),
+            locations: RegisterLocations::innermost(stack_pointer),
+            cycle: CycleDetector::NONE,
             readable_cache: ReadableCache::new(client.space),
             objects: ObjectUse::Usable(WalkStart::Innermost),
         }
@@ -95,9 +95,9 @@ impl<'s> ClientCursor<'s> {
         };
         ClientCursor {
             client,
-            at: StepAddress::new(ip, stack_pointer, arrival),
-            places: RegisterLocations::stored(stack_pointer, address),
-            cycle: Cycle::NONE,
+            step_address: StepAddress::new(ip, stack_pointer, arrival),
+            locations: RegisterLocations::stored(stack_pointer, address),
+            cycle: CycleDetector::NONE,
             readable_cache: ReadableCache::new(client.space),
             objects: ObjectUse::Usable(WalkStart::Stored { is_interrupted }),
         }
@@ -117,20 +117,20 @@ impl<'s> ClientCursor<'s> {
     /// The code address, as `unw_get_reg` returns it.
     #[must_use]
     pub fn ip(&self) -> u64 {
-        self.at.ip()
+        self.step_address.ip()
     }
 
     /// The code address, as a return address or an instruction.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
-        self.at.code()
+        self.step_address.code()
     }
 
     /// `unw_is_signal_frame`: whether the last step left a signal frame, so that this frame was
     /// interrupted. libunwind's result has this meaning on x86-64, and its callers rely on that.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.at.arrival() == Arrival::Interrupted
+        self.step_address.arrival() == Arrival::Interrupted
     }
 
     /// `unw_step`: steps to the caller. Returns a positive number. Zero if there is no caller; then
@@ -138,7 +138,7 @@ impl<'s> ClientCursor<'s> {
     /// [`Error::BAD_FRAME`] if the table is inconsistent or the walk returned to an earlier frame.
     #[inline(always)]
     pub fn step(&mut self) -> c_int {
-        let Some(simple) = self.client.space.simple(self.at) else {
+        let Some(simple) = self.client.space.simple(self.step_address) else {
             return self.step_slow();
         };
         let Some(distance) = simple.above_stack_pointer() else {
@@ -151,31 +151,31 @@ impl<'s> ClientCursor<'s> {
     /// A step by another kind of cached row than the usual one: for a frame with a frame pointer,
     /// of the own process, or the outermost.
     #[inline(never)]
-    fn step_by(&mut self, simple: PackedRow) -> c_int {
-        let Some(distance) = simple.above_frame_pointer() else {
-            return self.step_own_cached(simple);
+    fn step_by(&mut self, row: PackedRow) -> c_int {
+        let Some(distance) = row.above_frame_pointer() else {
+            return self.step_own_cached(row);
         };
         let Some(base) = self.frame_pointer() else {
             return self.step_slow();
         };
         let cfa = |_| base.wrapping_add(distance);
-        self.step_up(simple.saved(), cfa, self.client_words())
+        self.step_up(row.saved(), cfa, self.client_words())
     }
 
     /// A step by a cached row of the own process, if its module is known to be loaded; or from the
     /// outermost frame.
     #[inline(never)]
-    fn step_own_cached(&mut self, simple: PackedRow) -> c_int {
-        if simple == PackedRow::OUTERMOST {
+    fn step_own_cached(&mut self, packed_row: PackedRow) -> c_int {
+        if packed_row == PackedRow::OUTERMOST {
             return c_int::from(self.end());
         }
-        let row = simple.without_module_slot();
+        let row = packed_row.without_module_slot();
         let base = match row.base() {
             CfaBase::StackPointer => Some(self.stack_pointer()),
             CfaBase::FramePointer => self.value(FRAME_POINTER).ok(),
             CfaBase::Outermost | CfaBase::Signal => None,
         };
-        let is_there = simple
+        let is_there = packed_row
             .module_slot()
             .is_some_and(|place| self.readable_cache.has(place));
         match base {
@@ -191,9 +191,9 @@ impl<'s> ClientCursor<'s> {
     /// registers.
     #[inline(never)]
     fn frame_pointer(&self) -> Option<u64> {
-        let value = match self.places.last_saved(FRAME_POINTER.0) {
+        let value = match self.locations.last_saved(FRAME_POINTER.0) {
             Some(addr) => callbacks::read_memory(&self.client, addr),
-            None => self.value_at(self.places.before(FRAME_POINTER.0)),
+            None => self.value_at(self.locations.before(FRAME_POINTER.0)),
         };
         value.ok().filter(|value| value.is_multiple_of(8))
     }
@@ -232,25 +232,25 @@ impl<'s> ClientCursor<'s> {
         read: impl FnOnce(&mut Self, u64) -> Result<u64, Error>,
     ) -> c_int {
         let higher = |stack_pointer| Some(cfa(stack_pointer)).filter(|cfa| *cfa > stack_pointer);
-        let Some(cfa) = self.places.note(saved, higher) else {
+        let Some(cfa) = self.locations.note(saved, higher) else {
             return self.step_slow();
         };
         let ip = match read(self, cfa.wrapping_sub(8)) {
             Ok(ip) => ip,
             Err(Error(code)) => return code,
         };
-        self.places.leave();
+        self.locations.leave();
         let Some(at) = StepAddress::returned(ip) else {
             return self.end_at(ip);
         };
-        self.at = at;
+        self.step_address = at;
         1
     }
 
     #[cold]
     #[inline(never)]
     fn end_at(&mut self, ip: u64) -> c_int {
-        self.at = StepAddress::new(ip, self.stack_pointer(), Arrival::Called);
+        self.step_address = StepAddress::new(ip, self.stack_pointer(), Arrival::Called);
         c_int::from(ip != 0)
     }
 
@@ -261,13 +261,13 @@ impl<'s> ClientCursor<'s> {
     }
 
     fn step_uncached(&mut self) -> Result<bool, Error> {
-        if self.at.is_nowhere() {
+        if self.step_address.is_nowhere() {
             return Ok(false);
         }
         if let Some(stepped) = self.step_by_object() {
             return stepped;
         }
-        match self.client.space.cached_rule(self.at) {
+        match self.client.space.cached_rule(self.step_address) {
             Some(CachedRule::Simple(simple))
                 if self.readable_cache.probe_module(simple.module_slot()) =>
             {
@@ -291,7 +291,9 @@ impl<'s> ClientCursor<'s> {
     fn step_remote(&mut self) -> Result<bool, Error> {
         let code = self.code();
         let client = self.client;
-        let of_address = client.space.keep(self.at, || resolve::rule(client, code))?;
+        let of_address = client
+            .space
+            .keep(self.step_address, || resolve::rule(client, code))?;
         let rule = match of_address {
             Some(rule) => Some(rule),
             None => resolve::guess_rule(client, &self.guess_input())?,
@@ -326,42 +328,42 @@ impl<'s> ClientCursor<'s> {
                 _ => simple.with_arguments(),
             };
             let rule = simple.with_module_slot(place).map(OwnedStepRule::Simple);
-            space.keep(self.at, || Ok(rule))?;
+            space.keep(self.step_address, || Ok(rule))?;
         }
         self.step_simple(simple)
     }
 
     fn guess_input(&self) -> GuessInput {
         GuessInput {
-            ip: self.at.ip(),
-            is_interrupted: self.at.arrival() != Arrival::Called,
+            ip: self.step_address.ip(),
+            is_interrupted: self.step_address.arrival() != Arrival::Called,
             stack_pointer: self.stack_pointer(),
             frame_pointer: self.value(FRAME_POINTER).ok(),
         }
     }
 
-    /// [`Cursor::step_row`] for a row of the simple form.
-    fn step_simple(&mut self, simple: PackedRow) -> Result<bool, Error> {
-        let base = match simple.base() {
+    /// [`ClientCursor::step_row`] for a row of the simple form.
+    fn step_simple(&mut self, row: PackedRow) -> Result<bool, Error> {
+        let base = match row.base() {
             CfaBase::StackPointer => self.stack_pointer(),
             CfaBase::FramePointer => self.value(FRAME_POINTER)?,
             CfaBase::Outermost => return Ok(self.end()),
             CfaBase::Signal => return self.step_to_interrupted(),
         };
-        let cfa = base.wrapping_add(simple.cfa_offset());
+        let cfa = base.wrapping_add(row.cfa_offset());
         let return_address = self.stack_word(cfa.wrapping_sub(8))?;
         let left = self.stack_pointer();
-        self.places.note_known(simple.saved(), cfa);
-        self.places.leave();
+        self.locations.note_known(row.saved(), cfa);
+        self.locations.leave();
         if !cfa.is_multiple_of(8) {
             // Notes are only for words that one read yields: aligned ones.
-            self.places.settle();
+            self.locations.settle();
         }
         self.arrive(left, return_address)?;
         Ok(return_address != 0)
     }
 
-    /// Steps from a signal frame: [`Cursor::step_row`] for a row with only these rules.
+    /// Steps from a signal frame: [`ClientCursor::step_row`] for a row with only these rules.
     fn step_to_interrupted(&mut self) -> Result<bool, Error> {
         let record = self.stack_pointer();
         let stored_at = record.wrapping_add(RIP_IN_CONTEXT);
@@ -371,9 +373,9 @@ impl<'s> ClientCursor<'s> {
         if !climbs(record..stack_pointer, stored_at) {
             self.cycle.change_stack()?;
         }
-        self.places = RegisterLocations::interrupted(stack_pointer, record);
+        self.locations = RegisterLocations::interrupted(stack_pointer, record);
         self.arrive(record, ip)?;
-        self.at = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
+        self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
         Ok(true)
     }
 
@@ -425,10 +427,10 @@ impl<'s> ClientCursor<'s> {
         if !climbs(left..stack_pointer, return_address.location) {
             self.cycle.change_stack()?;
         }
-        self.places = self.places.caller(stack_pointer, column, recover);
+        self.locations = self.locations.caller(stack_pointer, column, recover);
         self.arrive(left, ip)?;
         if row.signal_frame {
-            self.at = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
+            self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
         }
         // An interrupted frame can be at 0, by the fault of a call there.
         Ok(ip != 0 || row.signal_frame)
@@ -439,7 +441,7 @@ impl<'s> ClientCursor<'s> {
     fn arrive(&mut self, left: u64, ip: u64) -> Result<(), Error> {
         let stack_pointer = self.stack_pointer();
         let is_rising = stack_pointer > left;
-        self.at = StepAddress::new(ip, stack_pointer, Arrival::Called);
+        self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Called);
         match !is_rising && self.cycle.is_repeated(ip, stack_pointer) {
             true => Err(Error::BAD_FRAME),
             false => Ok(()),
@@ -448,17 +450,17 @@ impl<'s> ClientCursor<'s> {
 
     /// Replaces the frame's code address.
     fn set_ip(&mut self, ip: u64) {
-        self.at = StepAddress::new(ip, self.stack_pointer(), self.at.arrival());
+        self.step_address = StepAddress::new(ip, self.stack_pointer(), self.step_address.arrival());
     }
 
     fn end(&mut self) -> bool {
-        self.at = StepAddress::new(0, self.stack_pointer(), Arrival::Called);
+        self.step_address = StepAddress::new(0, self.stack_pointer(), Arrival::Called);
         false
     }
 
     /// The same cursor, without machine code.
     #[must_use]
-    pub fn by_rules(self) -> Self {
+    pub fn without_objects(self) -> Self {
         ClientCursor {
             objects: ObjectUse::Unused,
             ..self
@@ -469,7 +471,7 @@ impl<'s> ClientCursor<'s> {
     /// arguments of the frame's current call are popped. Nothing is written.
     pub fn land_at(&mut self, ip: u64) {
         // If the frame was stepped over, the cached rule shows whether there are any.
-        let kept = match self.client.space.cached_rule(self.at) {
+        let kept = match self.client.space.cached_rule(self.step_address) {
             Some(CachedRule::Simple(row))
                 if self.readable_cache.probe_module(row.module_slot()) =>
             {
@@ -482,9 +484,9 @@ impl<'s> ClientCursor<'s> {
             _ => self.own_arguments(),
         };
         let popped = self.stack_pointer().wrapping_add(arguments);
-        self.places.set_stack_pointer(popped);
+        self.locations.set_stack_pointer(popped);
         self.set_ip(ip);
-        self.places
+        self.locations
             .set(RETURN_ADDRESS.0, ResolvedLocation::Value(ip));
     }
 
@@ -501,7 +503,7 @@ impl<'s> ClientCursor<'s> {
     /// other registers.
     #[must_use]
     pub fn interrupted_at(&self) -> Option<u64> {
-        match self.places.get(RETURN_ADDRESS.0) {
+        match self.locations.get(RETURN_ADDRESS.0) {
             Some(ResolvedLocation::Memory(addr)) if self.is_interrupted() => Some(addr),
             _ => None,
         }
@@ -521,7 +523,7 @@ impl<'s> ClientCursor<'s> {
 
     fn register(&self, number: u16) -> Result<u64, Error> {
         match Register(number) {
-            RETURN_ADDRESS => Ok(self.at.ip()),
+            RETURN_ADDRESS => Ok(self.step_address.ip()),
             STACK_POINTER => Ok(self.stack_pointer()),
             register => self.value(register),
         }
@@ -529,11 +531,11 @@ impl<'s> ClientCursor<'s> {
 
     #[inline(always)]
     fn stack_pointer(&self) -> u64 {
-        self.places.stack_pointer()
+        self.locations.stack_pointer()
     }
 
     fn value(&self, register: Register) -> Result<u64, Error> {
-        self.value_at(self.places.get(register.0))
+        self.value_at(self.locations.get(register.0))
     }
 
     /// The value of a register at this location.
@@ -556,7 +558,7 @@ impl<'s> ClientCursor<'s> {
     #[inline]
     pub fn get(&self, number: RegisterNumber) -> Result<u64, Error> {
         match number {
-            abi::RIP => Ok(self.at.ip()),
+            abi::RIP => Ok(self.step_address.ip()),
             abi::RSP | abi::CFA => Ok(self.stack_pointer()),
             _ => self.value(register_numbered(number)?),
         }
@@ -569,20 +571,20 @@ impl<'s> ClientCursor<'s> {
     /// [`Error::READ_ONLY_REGISTER`] for the stack pointer, [`Error::BAD_REGISTER`] if the register
     /// has no location; the client's errors.
     pub fn set(&mut self, number: RegisterNumber, value: u64) -> Result<(), Error> {
-        self.go_by_rules();
+        self.use_rules();
         match number {
             abi::RSP | abi::CFA => return Err(Error::READ_ONLY_REGISTER),
             // Arguments of a landing pad: they are for the resumed frame, and the innermost frame
             // keeps its own values.
             abi::RAX | abi::RDX => {
-                self.places
+                self.locations
                     .set(register_numbered(number)?.0, ResolvedLocation::Value(value));
                 return Ok(());
             }
             abi::RIP => self.set_ip(value),
             _ => {}
         }
-        let place = self.places.get(register_numbered(number)?.0);
+        let place = self.locations.get(register_numbered(number)?.0);
         match place.ok_or(Error::BAD_REGISTER)? {
             ResolvedLocation::Register(number) => self.client.write_register(number, value),
             ResolvedLocation::Memory(addr) => self.client.write_word(addr, value),
@@ -599,7 +601,7 @@ impl<'s> ClientCursor<'s> {
             PRESERVED >> register.0 & 1 != 0 || matches!(*register, STACK_POINTER | RETURN_ADDRESS)
         };
         let shown = register_numbered(number).ok().filter(is_shown);
-        let location = shown.and_then(|register| self.places.get(register.0));
+        let location = shown.and_then(|register| self.locations.get(register.0));
         let (kind, place) = match location {
             Some(ResolvedLocation::Register(number)) => (abi::SAVED_REGISTER, u64::from(number)),
             Some(ResolvedLocation::Memory(addr)) => (abi::SAVED_MEMORY, addr),
@@ -656,7 +658,7 @@ fn register_numbered(number: RegisterNumber) -> Result<Register, Error> {
 /// with all later ones, and replaced after ever longer intervals. Only frames that are not above
 /// the previous one are passed to it; each cycle has one.
 #[derive(Debug, Clone, Copy)]
-struct Cycle {
+struct CycleDetector {
     ip: u64,
     stack_pointer: u64,
     /// The number of frames still to compare with the saved one.
@@ -666,9 +668,9 @@ struct Cycle {
     stack_changes: u32,
 }
 
-impl Cycle {
+impl CycleDetector {
     /// No frame has this unaligned stack pointer.
-    const NONE: Cycle = Cycle {
+    const NONE: CycleDetector = CycleDetector {
         ip: 0,
         stack_pointer: u64::MAX,
         left: 1,
@@ -697,7 +699,7 @@ impl Cycle {
     fn remember(&mut self, ip: u64, stack_pointer: u64) -> bool {
         let is_repeated = self.ip == ip && self.stack_pointer == stack_pointer;
         let stretch = self.stretch.saturating_mul(2);
-        *self = Cycle {
+        *self = CycleDetector {
             ip,
             stack_pointer,
             left: stretch,

@@ -12,7 +12,7 @@ use crate::remote_cfi::ABI;
 use crate::sys::debug_frame_entry::DebugFrameEntry;
 
 /// The procedure of an address by the section of a file, which is scanned from its start. The entry
-/// is stored in `found`, and [`ProcInfo::unwind_info`] points at it.
+/// is stored in `debug_frame_entry`, and [`ProcInfo::unwind_info`] points at it.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub fn find(
     file: &[u8],
     bias: LoadBias,
     ip: u64,
-    found: &DebugFrameEntry,
+    debug_frame_entry: &DebugFrameEntry,
 ) -> Result<ProcInfo, Error> {
     let data = image::section(file, b".debug_frame").ok_or(Error::NO_INFO)?;
     let lookup = Lookup::new(section(data), None, HdrTrust::Suspect);
@@ -33,7 +33,7 @@ pub fn find(
         end_ip: bias.to_runtime(fde.end).0,
         format: abi::FORMAT_TABLE,
         flags: UnwWord::from(abi::FLAG_DEBUG_FRAME),
-        unwind_info: found.set(data, fde.offset),
+        unwind_info: debug_frame_entry.set(data, fde.offset),
         ..ProcInfo::EMPTY
     })
 }
@@ -65,7 +65,7 @@ mod tests {
 
     /// libunwind has its own structure there.
     #[test]
-    fn what_another_library_has_found_is_left_alone() {
+    fn entries_of_another_library_are_left_alone() {
         let theirs = [0_u64; 16];
         let there = core::ptr::from_ref(&theirs).cast_mut().cast();
         let known = DebugFrameEntry::empty();

@@ -14,7 +14,7 @@ use crate::remote_cfi::ABI;
 
 /// The limit of an entry's size, in bytes: larger ones are treated as garbage. The longest known
 /// entry has 40 KB.
-const MAX_ENTRY: u64 = 1 << 20;
+const MAX_ENTRY_BYTES: u64 = 1 << 20;
 
 /// The locations of an FDE and its CIE.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl EntryHeader {
             0xffff_ffff => (12, number(address.wrapping_add(4), 8)?),
             length => (4, length),
         };
-        if !(4..=MAX_ENTRY).contains(&length) {
+        if !(4..=MAX_ENTRY_BYTES).contains(&length) {
             return Err(Error::BAD_FRAME);
         }
         let id_address = address.wrapping_add(length_size);

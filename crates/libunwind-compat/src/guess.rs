@@ -27,13 +27,13 @@ pub struct GuessInput {
 
 /// The maximum distance of a plausible frame pointer above the stack pointer, in bytes: libunwind's
 /// limit.
-const MAX_FRAME: u64 = 0x4000;
+const MAX_FRAME_BYTES: u64 = 0x4000;
 
 /// The row of a frame that no entry covers; `None` if it is assumed to be the outermost.
 ///
 /// The most reliable guess comes first: by [`code`], then by [`frame`].
-pub fn row<M: Memory>(memory: &M, known: &GuessInput) -> Option<Row<'static>> {
-    code(memory, known.ip, known.is_interrupted).or_else(|| frame(memory, known))
+pub fn row<M: Memory>(memory: &M, input: &GuessInput) -> Option<Row<'static>> {
+    code(memory, input.ip, input.is_interrupted).or_else(|| frame(memory, input))
 }
 
 /// The row of code recognised by its bytes: a signal handler's trampoline, or an entry of a
@@ -51,12 +51,12 @@ pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<
 }
 
 /// The row of a frame by its stack: for a call to an unreadable address, or with a frame pointer.
-pub fn frame<M: Memory>(memory: &M, known: &GuessInput) -> Option<Row<'static>> {
-    if bytes(memory, known.ip).is_none() && has_just_called(memory, known) {
+pub fn frame<M: Memory>(memory: &M, input: &GuessInput) -> Option<Row<'static>> {
+    if bytes(memory, input.ip).is_none() && has_just_called(memory, input) {
         return Some(called());
     }
-    let at = known.frame_pointer?;
-    is_frame_pointer(memory, known, at).then(with_frame_pointer)
+    let at = input.frame_pointer?;
+    is_frame_pointer(memory, input, at).then(with_frame_pointer)
 }
 
 /// The code at an address.
@@ -88,17 +88,17 @@ fn is_plt_entry(code: &[u8; 16]) -> bool {
     matches!(code, [0xff, 0x25, _, _, _, _, 0x68, _, _, _, _, 0xe9, ..])
 }
 
-fn has_just_called<M: Memory>(memory: &M, known: &GuessInput) -> bool {
+fn has_just_called<M: Memory>(memory: &M, input: &GuessInput) -> bool {
     let mut word = [0; 8];
-    let top = memory.read(RuntimeAddr(known.stack_pointer), &mut word);
+    let top = memory.read(RuntimeAddr(input.stack_pointer), &mut word);
     let caller = u64::from_le_bytes(word);
     let code = &mut [0; 8];
-    known.is_interrupted && top.is_ok() && memory.read(RuntimeAddr(caller & !7), code).is_ok()
+    input.is_interrupted && top.is_ok() && memory.read(RuntimeAddr(caller & !7), code).is_ok()
 }
 
-fn is_frame_pointer<M: Memory>(memory: &M, known: &GuessInput, at: u64) -> bool {
-    let above = at.checked_sub(known.stack_pointer);
-    let is_near = above.is_some_and(|bytes| bytes <= MAX_FRAME);
+fn is_frame_pointer<M: Memory>(memory: &M, input: &GuessInput, at: u64) -> bool {
+    let above = at.checked_sub(input.stack_pointer);
+    let is_near = above.is_some_and(|bytes| bytes <= MAX_FRAME_BYTES);
     is_near && at.is_multiple_of(8) && memory.read(RuntimeAddr(at), &mut [0; 16]).is_ok()
 }
 
@@ -175,7 +175,7 @@ mod tests {
     const STACK: u64 = 0x8000;
 
     /// The guess for sixteen bytes of code and a kilobyte of stack, without other memory.
-    fn guess_row(code: [u8; 16], known: GuessInput) -> Option<Row<'static>> {
+    fn guess_row(code: [u8; 16], input: GuessInput) -> Option<Row<'static>> {
         let memory = AlignedMemory::new(|addr| match addr {
             CODE => Ok(u64::from_le_bytes(code[..8].try_into().unwrap())),
             0x1008 => Ok(u64::from_le_bytes(code[8..].try_into().unwrap())),
@@ -184,7 +184,7 @@ mod tests {
             0x8008..0x8400 => Ok(0),
             _ => Err(Error::INVALID),
         });
-        row(&memory, &known)
+        row(&memory, &input)
     }
 
     fn known() -> GuessInput {

@@ -104,14 +104,14 @@ fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
 /// Whether the module at an address was loaded from this file: by the build ID, if it has one.
 /// Packages are upgraded while programs run, and the symbols of another build would give wrong
 /// names.
-fn is_of_module(file: &FileMemory, image: &LoadedHeaders, ip: u64) -> bool {
+fn is_of_module(file: &FileMemory, headers: &LoadedHeaders, ip: u64) -> bool {
     let Some(module) = local::modules().loaded(RuntimeAddr(ip)) else {
         // The loader has not loaded it, so this cannot be checked.
         return true;
     };
     let expected = module.build_id;
     let mut bytes = [0; 32];
-    let has_it = image.build_id(file, 0).and_then(|(at, length)| {
+    let has_it = headers.build_id(file, 0).and_then(|(at, length)| {
         let bytes = bytes.get_mut(..usize::try_from(length).ok()?)?;
         file.read(RuntimeAddr(at), bytes).ok()?;
         Some(*bytes == *expected)
@@ -124,10 +124,10 @@ struct FileMemory(ReadOnlyFile);
 
 impl Memory for FileMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        let why = UnreadableReason::Refused;
+        let reason = UnreadableReason::Refused;
         match self.0.read_at(addr.0, into) {
             Some(length) if length == into.len() => Ok(()),
-            _ => Err(Unreadable { addr, why }),
+            _ => Err(Unreadable { addr, reason }),
         }
     }
 }

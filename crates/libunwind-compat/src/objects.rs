@@ -77,7 +77,7 @@ pub struct RemoteModules {
 /// A module with an object.
 #[derive(Debug, Clone, Copy)]
 struct RemoteModule {
-    found: ObjectCode,
+    object_code: ObjectCode,
     build_id: BuildId,
     /// The address of its build ID in the target.
     build_id_at: u64,
@@ -89,7 +89,7 @@ impl RemoteModules {
     const NUMBER_BITS: u32 = 12;
     /// This page has no object.
     const NONE: u64 = (1 << RemoteModules::NUMBER_BITS) - 1;
-    const PAGE: u64 = 4096;
+    const PAGE_BYTES: u64 = 4096;
     /// The maximum distance of a module's start below its code, in pages: 256 MiB.
     const MAX_PAGES_BELOW_CODE: u64 = 1 << 16;
 
@@ -99,13 +99,13 @@ impl RemoteModules {
     /// client may use one address space for several targets.
     pub fn find(&self, client: Client<'_>, code: CodeAddr) -> Option<ObjectCode> {
         let known = self.remote_module(client, code.lookup().0)?;
-        if !client.space.keeps() && !known.is_there(client) {
+        if !client.space.is_caching() && !known.is_mapped(client) {
             self.forget();
             return None;
         }
         match code {
             CodeAddr::Return(address) if may_be_trampoline(client, address.0) => None,
-            _ => Some(known.found),
+            _ => Some(known.object_code),
         }
     }
 
@@ -117,7 +117,7 @@ impl RemoteModules {
     }
 
     fn remote_module(&self, client: Client<'_>, pc: u64) -> Option<&RemoteModule> {
-        let number = pc / RemoteModules::PAGE;
+        let number = pc / RemoteModules::PAGE_BYTES;
         let place = usize::try_from(number).ok()? % RemoteModules::PAGES;
         let page = self.pages.get(place)?;
         // Acquire: the module was published before its number.
@@ -147,12 +147,12 @@ impl RemoteModules {
         memory.read(RuntimeAddr(build_id_at), build_id).ok()?;
         let build_id = BuildId::new(build_id)?;
         let bias = LoadBias(image.bias);
-        let is_it = |known: &RemoteModule| {
-            (known.found.bias, known.build_id_at) == (bias, build_id_at)
-                && known.build_id == build_id
+        let is_it = |remote_module: &RemoteModule| {
+            (remote_module.object_code.bias, remote_module.build_id_at) == (bias, build_id_at)
+                && remote_module.build_id == build_id
         };
-        let mut met = self.modules.iter().zip(1..);
-        let before = met.find(|(slot, _)| slot.get().is_some_and(is_it));
+        let mut matches = self.modules.iter().zip(1..);
+        let before = matches.find(|(slot, _)| slot.get().is_some_and(is_it));
         if let Some((_, number)) = before {
             return Some(number);
         }
@@ -161,7 +161,7 @@ impl RemoteModules {
         self.modules.get(self.count.load(Ordering::Relaxed))?;
         let place = self.count.fetch_add(1, Ordering::Relaxed);
         self.modules.get(place)?.set(RemoteModule {
-            found: ObjectCode { code, bias },
+            object_code: ObjectCode { code, bias },
             build_id,
             build_id_at,
         })?;
@@ -188,7 +188,7 @@ impl RemoteModules {
 
 impl RemoteModule {
     /// Whether the target has the module at this address now.
-    fn is_there(&self, client: Client<'_>) -> bool {
+    fn is_mapped(&self, client: Client<'_>) -> bool {
         let expected = self.build_id.bytes();
         let mut found = [0; BuildId::MAX_BYTES];
         let read = found.get_mut(..expected.len()).is_some_and(|found| {
@@ -212,9 +212,9 @@ fn module(client: Client<'_>, pc: u64, first: Option<u64>) -> Option<(u64, Loade
     {
         return Some((base, image));
     }
-    let page = pc / RemoteModules::PAGE;
+    let page = pc / RemoteModules::PAGE_BYTES;
     let pages = (page.saturating_sub(RemoteModules::MAX_PAGES_BELOW_CODE)..=page).rev();
-    for base in pages.map(|page| page * RemoteModules::PAGE) {
+    for base in pages.map(|page| page * RemoteModules::PAGE_BYTES) {
         if let Some(image) = module_at(client, base, pc, entry).ok()? {
             return Some((base, image));
         }
@@ -243,8 +243,8 @@ fn module_at(
     }
     let memory = client.memory();
     let search = |table| remote_cfi::search_table(&memory, &table, pc);
-    let leads_there = |image: &LoadedHeaders| {
-        image.covers(pc) && image.table(&memory).and_then(search) == Ok(entry)
+    let leads_there = |headers: &LoadedHeaders| {
+        headers.covers(pc) && headers.table(&memory).and_then(search) == Ok(entry)
     };
     Ok(LoadedHeaders::read(&memory, base).ok().filter(leads_there))
 }

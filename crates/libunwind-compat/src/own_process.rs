@@ -75,16 +75,16 @@ impl ReadableCache {
     /// Whether a module is known to be loaded.
     #[inline(always)]
     #[must_use]
-    pub fn has(&self, place: ModuleSlot) -> bool {
-        place.0 < 64 && self.modules >> place.0 & 1 != 0
+    pub fn has(&self, slot: ModuleSlot) -> bool {
+        slot.0 < 64 && self.modules >> slot.0 & 1 != 0
     }
 
     /// Whether the module of a row, if it has one, is loaded; asks the loader.
-    pub fn probe_module(&mut self, place: Option<ModuleSlot>) -> bool {
-        let Some(place) = place else {
+    pub fn probe_module(&mut self, slot: Option<ModuleSlot>) -> bool {
+        let Some(place) = slot else {
             return true;
         };
-        let is_there = self.has(place) || local::modules().is_there(place);
+        let is_there = self.has(place) || local::modules().is_mapped(place);
         if is_there && place.0 < 64 {
             self.modules |= 1 << place.0;
         }

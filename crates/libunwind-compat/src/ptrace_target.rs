@@ -22,7 +22,7 @@ pub struct PtraceTarget {
 /// A file that the process has mapped.
 #[derive(Debug)]
 struct TracedModule {
-    image: LoadedHeaders,
+    headers: LoadedHeaders,
     table: Result<DynInfo, Error>,
     /// The file, opened on demand.
     file: Option<Result<MappedFile, Error>>,
@@ -53,7 +53,7 @@ impl PtraceTarget {
     pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
         let (pid, memory) = (self.pid, memory(self.pid));
         let known = self.module.take();
-        let module = match known.filter(|module| module.image.covers(ip)) {
+        let module = match known.filter(|module| module.headers.covers(ip)) {
             Some(module) => module,
             None => TracedModule::read(&memory, pid, ip)?,
         };
@@ -63,7 +63,7 @@ impl PtraceTarget {
             Err(Error::NO_INFO) => {
                 let file = module.file.get_or_insert_with(|| open(pid, ip));
                 let file = file.as_ref().map_err(|error| *error)?;
-                let bias = LoadBias(module.image.bias);
+                let bias = LoadBias(module.headers.bias);
                 debug_frame::find(file.bytes(), bias, ip, &self.debug_frame_entry)
             }
             found => found,
@@ -96,10 +96,10 @@ impl TracedModule {
     fn read<M: Memory>(memory: &M, pid: i32, ip: u64) -> Result<TracedModule, Error> {
         let maps = os::maps(pid)?;
         let (_, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
-        let image = LoadedHeaders::read(memory, base)?;
+        let headers = LoadedHeaders::read(memory, base)?;
         Ok(TracedModule {
-            image,
-            table: image.table(memory),
+            headers,
+            table: headers.table(memory),
             file: None,
         })
     }

@@ -55,8 +55,8 @@ pub fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<OwnedStepRule>,
 /// # Errors
 ///
 /// [`Error::NO_MEMORY`].
-pub fn guess_rule(client: Client<'_>, known: &GuessInput) -> Result<Option<OwnedStepRule>, Error> {
-    let row = guess::frame(&client.memory(), known);
+pub fn guess_rule(client: Client<'_>, input: &GuessInput) -> Result<Option<OwnedStepRule>, Error> {
+    let row = guess::frame(&client.memory(), input);
     row.as_ref().map(OwnedStepRule::from_row).transpose()
 }
 
@@ -120,8 +120,8 @@ fn own_trampoline(client: Client<'_>, address: u64, row: &mut Row<'static>) -> b
 /// Makes `row` that of a frame that no entry covers; false if it is assumed to be the outermost.
 #[cold]
 #[inline(never)]
-fn own_guess(client: Client<'_>, known: &GuessInput, row: &mut Row<'static>) -> bool {
-    let guessed = guess::row(&client.memory(), known);
+fn own_guess(client: Client<'_>, input: &GuessInput, row: &mut Row<'static>) -> bool {
+    let guessed = guess::row(&client.memory(), input);
     guessed.map(|found| *row = found).is_some()
 }
 

@@ -49,11 +49,12 @@ pub fn encoded(row: &Row<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     // `encode` cannot report that memory is short: room for any row is reserved first.
     bytes
-        .try_reserve_exact(MAX_ENCODED)
+        .try_reserve_exact(MAX_ENCODED_BYTES)
         .map_err(|_| Error::NO_MEMORY)?;
     encoding::encode(row, &mut bytes);
     Ok(bytes)
 }
 
 /// An upper bound of an encoded row's size: its expressions, and 16 bytes for each rule.
-const MAX_ENCODED: usize = unspool_cfi::evaluate::MAX_EXPRESSION_BYTES + 16 * (Row::MAX_RULES + 2);
+const MAX_ENCODED_BYTES: usize =
+    unspool_cfi::evaluate::MAX_EXPRESSION_BYTES + 16 * (Row::MAX_RULES + 2);

@@ -114,14 +114,14 @@ impl AddressSpace {
     /// The simple row of an address, if it is cached: nearly every step finds one.
     #[inline(always)]
     #[must_use]
-    pub fn simple(&self, at: StepAddress) -> Option<PackedRow> {
-        self.cache().simple(at)
+    pub fn simple(&self, step_address: StepAddress) -> Option<PackedRow> {
+        self.cache().simple(step_address)
     }
 
     /// The rule of an address, if it is cached.
     #[must_use]
-    pub fn cached_rule(&self, at: StepAddress) -> Option<CachedRule> {
-        self.cache().get(at)
+    pub fn cached_rule(&self, step_address: StepAddress) -> Option<CachedRule> {
+        self.cache().get(step_address)
     }
 
     /// Resolves the rule of an address, and caches it if the client wants that.
@@ -131,20 +131,20 @@ impl AddressSpace {
     /// As `resolve`.
     pub fn keep(
         &self,
-        at: StepAddress,
+        step_address: StepAddress,
         resolve: impl FnOnce() -> Result<Option<OwnedStepRule>, Error>,
     ) -> Result<Option<OwnedStepRule>, Error> {
         let now = self.cache().now();
         let resolved = resolve()?;
-        if let Some(rule) = resolved.as_ref().filter(|_| self.keeps()) {
-            self.cache().put(at, rule.as_cached(), now);
+        if let Some(rule) = resolved.as_ref().filter(|_| self.is_caching()) {
+            self.cache().put(step_address, rule.as_cached(), now);
         }
         Ok(resolved)
     }
 
     /// Whether the client wants caching.
     #[must_use]
-    pub fn keeps(&self) -> bool {
+    pub fn is_caching(&self) -> bool {
         self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE
     }
 }

@@ -162,11 +162,11 @@ fn tree(out: &mut impl Write, starts: &[OutlineStart], depth: usize) -> fmt::Res
     writeln!(out, "{indent}}}")
 }
 
-fn body(out: &mut impl Write, steps: &CallerRecipe, outline: &Outline<'_>) -> fmt::Result {
-    value(out, "cfa", &steps.cfa)?;
+fn body(out: &mut impl Write, recipe: &CallerRecipe, outline: &Outline<'_>) -> fmt::Result {
+    value(out, "cfa", &recipe.cfa)?;
     writeln!(out, "    if (status)\n        return status;")?;
-    let return_address = match &steps.return_address {
-        ReturnAddress::At(source) => source,
+    let return_address = match &recipe.return_address {
+        ReturnAddress::Source(source) => source,
         ReturnAddress::Undefined => {
             writeln!(out, "    frame->cfa = cfa;")?;
             return writeln!(out, "    return {};", StepStatus::Outermost.name());
@@ -175,10 +175,10 @@ fn body(out: &mut impl Write, steps: &CallerRecipe, outline: &Outline<'_>) -> fm
     };
     value(out, "value", return_address)?;
     writeln!(out, "    if (status)\n        return status;")?;
-    writeln!(out, "    caller.known &= {:#x};", steps.kept)?;
+    writeln!(out, "    caller.known &= {:#x};", recipe.kept)?;
     let pc = outline.abi().arch.spec().pc.0;
     writeln!(out, "    caller.cfa = cfa;\n    set(&caller, {pc}, value);")?;
-    for (register, source) in &steps.set {
+    for (register, source) in &recipe.set {
         match source {
             ValueSource::Cfa(offset) => writeln!(
                 out,
@@ -199,7 +199,7 @@ fn body(out: &mut impl Write, steps: &CallerRecipe, outline: &Outline<'_>) -> fm
             }
         }
     }
-    let status = match steps.is_interrupted {
+    let status = match recipe.is_interrupted {
         true => StepStatus::Interrupted,
         false => StepStatus::Caller,
     };
@@ -232,8 +232,12 @@ fn value(out: &mut impl Write, variable: &str, source: &ValueSource) -> fmt::Res
             let unknown = StepStatus::UnknownRegister.name();
             writeln!(out, "    status = KNOWN({register}) ? 0 : {unknown};")
         }
-        ValueSource::Is(straight) => expression(out, variable, straight, variable != "cfa", false),
-        ValueSource::At(straight) => expression(out, variable, straight, variable != "cfa", true),
+        ValueSource::Value(straight) => {
+            expression(out, variable, straight, variable != "cfa", false)
+        }
+        ValueSource::Memory(straight) => {
+            expression(out, variable, straight, variable != "cfa", true)
+        }
     }
 }
 
@@ -254,7 +258,7 @@ impl fmt::Display for OffsetName<'_> {
 fn expression(
     out: &mut impl Write,
     variable: &str,
-    straight: &BranchFreeExpression,
+    expression: &BranchFreeExpression,
     has_cfa: bool,
     is_address: bool,
 ) -> fmt::Result {
@@ -267,7 +271,7 @@ fn expression(
     if has_cfa {
         stack.push("cfa")?;
     }
-    for operation in &straight.0 {
+    for operation in &expression.0 {
         stack.operation(operation)?;
     }
     if is_address {

@@ -35,7 +35,7 @@ const SHDR: usize = 64;
 const PHDRS: usize = 7;
 /// The section with all names.
 const LAST_NAME: &str = ".shstrtab";
-const PAGE: u64 = 0x1000;
+const PAGE_BYTES: u64 = 0x1000;
 
 /// How a section is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,8 +68,8 @@ impl SegmentKind {
     fn shift(self) -> u64 {
         match self {
             SegmentKind::Read => 0,
-            SegmentKind::Code => PAGE,
-            SegmentKind::Write => 2 * PAGE,
+            SegmentKind::Code => PAGE_BYTES,
+            SegmentKind::Write => 2 * PAGE_BYTES,
         }
     }
 }
@@ -172,7 +172,7 @@ pub(crate) fn write(
     sections: &[SectionSpec; SECTIONS],
     parts: &[SectionPosition; SECTIONS],
     contents: [&[u8]; SECTIONS],
-    roles: &HeaderTargets,
+    targets: &HeaderTargets,
     put: &mut dyn FnMut(&[u8]),
 ) {
     let mut out = FileWriter { put, at: 0 };
@@ -183,7 +183,7 @@ pub(crate) fn write(
         size: 1 + names.sum::<usize>() + LAST_NAME.len() + 1,
     };
     let section_headers = strings.end().next_multiple_of(8);
-    out.file_header(roles.machine, section_headers);
+    out.file_header(targets.machine, section_headers);
     for segment in SegmentKind::ALL {
         let own = sections.iter().zip(parts);
         let own = own.filter(|(section, _)| section.segment == segment);
@@ -197,11 +197,11 @@ pub(crate) fn write(
             },
             _ => span,
         };
-        out.segment(PT_LOAD, segment.permissions(), span, PAGE);
+        out.segment(PT_LOAD, segment.permissions(), span, PAGE_BYTES);
     }
-    out.segment(PT_DYNAMIC, READ | WRITE, roles.dynamic, 8);
-    out.segment(PT_NOTE, READ, span(roles.notes.into_iter()), 4);
-    out.segment(PT_GNU_EH_FRAME, READ, roles.eh_frame_hdr, 4);
+    out.segment(PT_DYNAMIC, READ | WRITE, targets.dynamic, 8);
+    out.segment(PT_NOTE, READ, span(targets.notes.into_iter()), 4);
+    out.segment(PT_GNU_EH_FRAME, READ, targets.eh_frame_hdr, 4);
     out.segment(PT_GNU_STACK, READ | WRITE, SectionPosition::default(), 16);
     for (part, content) in parts.iter().zip(contents) {
         out.zeros_up_to(part.offset);
@@ -284,17 +284,35 @@ impl FileWriter<'_> {
         }
     }
 
-    fn segment(&mut self, kind: u32, permissions: u32, part: SectionPosition, align: u64) {
+    fn segment(&mut self, kind: u32, permissions: u32, position: SectionPosition, align: u64) {
         self.number(kind);
         self.number(permissions);
-        let (offset, size) = (part.offset as u64, part.size as u64);
-        self.words(&[offset, part.address, part.address, size, size, align]);
+        let (offset, size) = (position.offset as u64, position.size as u64);
+        self.words(&[
+            offset,
+            position.address,
+            position.address,
+            size,
+            size,
+            align,
+        ]);
     }
 
-    fn section(&mut self, section: &SectionSpec, part: SectionPosition, name: usize, flags: u64) {
+    fn section(
+        &mut self,
+        section: &SectionSpec,
+        position: SectionPosition,
+        name: usize,
+        flags: u64,
+    ) {
         self.number(u32::try_from(name).unwrap_or(0));
         self.number(section.kind);
-        self.words(&[flags, part.address, part.offset as u64, part.size as u64]);
+        self.words(&[
+            flags,
+            position.address,
+            position.offset as u64,
+            position.size as u64,
+        ]);
         self.number(u32::try_from(section.link).unwrap_or(0));
         // For a symbol table: the first symbol that is not local.
         self.number(u32::from(section.kind == SHT_DYNSYM));

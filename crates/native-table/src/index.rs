@@ -1,16 +1,16 @@
 //! The index: how machine code finds the row of an address.
 //!
-//! Addresses are relative to `base`, a multiple of [`PAGE`]. `pages` has, for each page, the number
-//! of starts before it. `buckets` has, for each bucket of 256 bytes, the number of starts of its
-//! page before it, modulo 65,536; each page has one more bucket behind its last. `starts` has the
-//! low byte of each start, ascending within a bucket. `rows` has a byte for each start: 0 for a
+//! Addresses are relative to `base`, a multiple of [`PAGE_BYTES`]. `pages` has, for each page, the
+//! number of starts before it. `buckets` has, for each bucket of 256 bytes, the number of starts of
+//! its page before it, modulo 65,536; each page has one more bucket behind its last. `starts` has
+//! the low byte of each start, ascending within a bucket. `rows` has a byte for each start: 0 for a
 //! hole, a row's number plus 1, or [`WIDE`]. For the latter, `wide` has the start's index and the
 //! number plus 1.
 
 use crate::outline::Outline;
 
 /// Size of a page in bytes of address space.
-pub(crate) const PAGE: u64 = 1 << 16;
+pub(crate) const PAGE_BYTES: u64 = 1 << 16;
 
 /// Buckets of a page, and the one behind the last.
 pub(crate) const BUCKETS: usize = 257;
@@ -42,9 +42,9 @@ impl IndexArrays {
     /// The index of an outline; `None` if its addresses span more than 4 GiB, or if it has more
     /// than 65,534 rows.
     pub(crate) fn new(outline: &Outline<'_>) -> Option<IndexArrays> {
-        let base = outline.starts().next()?.address & !(PAGE - 1);
+        let base = outline.starts().next()?.address & !(PAGE_BYTES - 1);
         let (count, end) = outline.extent();
-        let pages = (end - base) / PAGE + 1;
+        let pages = (end - base) / PAGE_BYTES + 1;
         if pages > MAX_PAGES || outline.rows().len() > usize::from(u16::MAX) - 1 {
             return None;
         }
@@ -62,7 +62,7 @@ impl IndexArrays {
             for bucket in 0..=256_u64 {
                 let in_page = (count - before) & 0xffff;
                 index.buckets.extend(in_page.to_le_bytes().iter().take(2));
-                let end = base + page * PAGE + bucket * 256 + 256;
+                let end = base + page * PAGE_BYTES + bucket * 256 + 256;
                 if bucket == 256 {
                     break;
                 }

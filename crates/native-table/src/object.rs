@@ -153,18 +153,18 @@ impl ArrayLayout {
     fn contents(
         &self,
         index: &IndexArrays,
-        built: &GeneratedCode,
-        part: SectionPosition,
+        code: &GeneratedCode,
+        position: SectionPosition,
         text: SectionPosition,
     ) -> Vec<u8> {
-        let bodies = self.address(IndexArray::Bodies, part);
+        let bodies = self.address(IndexArray::Bodies, position);
         let distance = |body: &u32| {
             let distance = (text.address + u64::from(*body)).wrapping_sub(bodies);
             u32::try_from(distance & 0xffff_ffff).unwrap_or(0)
         };
-        let distances: Vec<u32> = built.bodies.iter().map(distance).collect();
+        let distances: Vec<u32> = code.bodies.iter().map(distance).collect();
         let bodies = numbers(&distances);
-        let mut contents = index.counts(built.bodies.len()).written(index.base);
+        let mut contents = index.counts(code.bodies.len()).written(index.base);
         contents.reserve_exact(self.size - contents.len());
         for (array, place) in &self.places {
             contents.resize(place.start, 0);
@@ -184,13 +184,13 @@ impl ArrayLayout {
     pub(crate) fn linked(
         &self,
         assembled: &AssembledCode,
-        part: SectionPosition,
+        position: SectionPosition,
         text: SectionPosition,
     ) -> Vec<u8> {
         let mut code = assembled.bytes.clone();
         for (at, array) in &assembled.distances {
             let from = text.address + *at as u64 + 4;
-            let distance = self.address(*array, part).wrapping_sub(from);
+            let distance = self.address(*array, position).wrapping_sub(from);
             if let (Some(slot), Some(low)) =
                 (code.get_mut(*at..at + 4), distance.to_le_bytes().get(..4))
             {

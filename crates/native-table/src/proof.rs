@@ -142,11 +142,11 @@ pub fn prove(object: &ObjectView<'_>, table: &Table) -> Result<ObjectProof, Obje
             pairs.insert(row, body, next.address);
         }
     }
-    let part = |pairs: &[RowBody]| {
+    let part = |bodies: &[RowBody]| {
         let (code, start) = object.code();
         let mut prover = Prover::new(code, start, table.abi());
         let mut unproven = Vec::new();
-        for pair in pairs {
+        for pair in bodies {
             let row = pair.row.and_then(|row| table.row(row));
             let place = places.get(pair.body as usize).copied().unwrap_or(0);
             if let Err(error) = prover.prove(row.as_ref(), place) {
@@ -157,9 +157,13 @@ pub fn prove(object: &ObjectView<'_>, table: &Table) -> Result<ObjectProof, Obje
     };
     // The proofs are independent.
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let share = pairs.pairs.len().div_ceil(threads).max(PAIRS_OF_A_THREAD);
+    let share = pairs
+        .bodies
+        .len()
+        .div_ceil(threads)
+        .max(MIN_PROOFS_PER_THREAD);
     let unproven = std::thread::scope(|scope| {
-        let mut parts = pairs.pairs.chunks(share);
+        let mut parts = pairs.bodies.chunks(share);
         let first = parts.next().unwrap_or_default();
         let others: Vec<_> = parts.map(|pairs| scope.spawn(|| part(pairs))).collect();
         let mut unproven = part(first);
@@ -170,13 +174,13 @@ pub fn prove(object: &ObjectView<'_>, table: &Table) -> Result<ObjectProof, Obje
     });
     Ok(ObjectProof {
         rows,
-        pairs: pairs.pairs.len(),
+        pairs: pairs.bodies.len(),
         unproven,
     })
 }
 
 /// Number of proofs that justify a thread.
-const PAIRS_OF_A_THREAD: usize = 256;
+const MIN_PROOFS_PER_THREAD: usize = 256;
 
 /// All addresses from 0 on, in ranges with one row or none; the last range has no end.
 fn covered(table: &Table) -> impl Iterator<Item = (u64, Option<u64>, Option<RowId>)> {
@@ -202,7 +206,7 @@ struct RowBody {
 /// The bodies of rows, each pair once.
 #[derive(Default)]
 struct RowBodies {
-    pairs: Vec<RowBody>,
+    bodies: Vec<RowBody>,
     known: HashSet<(Option<RowId>, u32)>,
 }
 
@@ -210,7 +214,7 @@ impl RowBodies {
     fn insert(&mut self, row: Option<RowId>, body: u32, at: u64) {
         if self.known.insert((row, body)) {
             let at = Vaddr(at);
-            self.pairs.push(RowBody { row, body, at });
+            self.bodies.push(RowBody { row, body, at });
         }
     }
 }
@@ -227,7 +231,7 @@ struct Prover<'b> {
     abi: Abi,
     decoded: HashMap<u64, Instruction>,
     terms: Terms,
-    bits: RegisterMasks,
+    masks: RegisterMasks,
     parts: CodeParts,
 }
 
@@ -249,10 +253,10 @@ impl<'b> Prover<'b> {
             decoded: HashMap::new(),
             parts: CodeParts::new(&mut ProofContext {
                 terms: &mut terms,
-                bits: &mut bits,
+                masks: &mut bits,
             }),
             terms,
-            bits,
+            masks: bits,
         }
     }
 
@@ -282,7 +286,7 @@ impl<'b> Prover<'b> {
     fn context(&mut self) -> ProofContext<'_> {
         ProofContext {
             terms: &mut self.terms,
-            bits: &mut self.bits,
+            masks: &mut self.masks,
         }
     }
 
@@ -308,7 +312,7 @@ impl<'b> Prover<'b> {
             }
             let mut context = ProofContext {
                 terms: &mut self.terms,
-                bits: &mut self.bits,
+                masks: &mut self.masks,
             };
             if may_leave
                 && ways.left.is_none()
@@ -326,7 +330,7 @@ impl<'b> Prover<'b> {
             };
             let next = execution.run().map_err(unproven)?;
             match next {
-                Successor::At(to) | Successor::Back(to) => {
+                Successor::Address(to) | Successor::Back(to) => {
                     state.at = to;
                     state.is_behind_call = matches!(next, Successor::Back(_));
                     // Mostly there is no state to join with.
@@ -359,14 +363,14 @@ impl<'b> Prover<'b> {
     }
 
     /// The joined result of all paths that have returned.
-    fn outcome(&mut self, ways: FinalStates) -> StepTerms {
+    fn outcome(&mut self, final_states: FinalStates) -> StepTerms {
         let mut outcome = StepTerms {
             status: Terms::UNKNOWN,
             known: [Terms::UNKNOWN; BITS],
             registers: [Terms::UNKNOWN; REGISTERS],
             cfa: Terms::UNKNOWN,
         };
-        for state in ways.returned {
+        for state in final_states.returned {
             add(&mut outcome, &state, &mut self.context());
         }
         outcome
@@ -457,18 +461,18 @@ fn put(open: &mut Vec<SymbolicState>, state: SymbolicState, context: &mut ProofC
 }
 
 /// Joins the result of a state that has returned.
-fn add(outcome: &mut StepTerms, state: &SymbolicState, context: &mut ProofContext<'_>) {
+fn add(step_terms: &mut StepTerms, state: &SymbolicState, context: &mut ProofContext<'_>) {
     let condition = state.path_condition.all(context.terms);
     let status = state.status(context);
     let found = state.caller_registers(context);
     let terms = &mut *context.terms;
     let mut add = |slot: &mut TermId, node| *slot = terms.choose(condition, node, *slot);
-    add(&mut outcome.status, status);
-    add(&mut outcome.cfa, found.cfa);
-    for (slot, node) in outcome.registers.iter_mut().zip(found.registers) {
+    add(&mut step_terms.status, status);
+    add(&mut step_terms.cfa, found.cfa);
+    for (slot, node) in step_terms.registers.iter_mut().zip(found.registers) {
         add(slot, node);
     }
-    for (slot, node) in outcome.known.iter_mut().zip(found.known) {
+    for (slot, node) in step_terms.known.iter_mut().zip(found.known) {
         add(slot, node);
     }
 }

@@ -1,7 +1,7 @@
 //! Recipes: the work of code for a row, in order.
 
 use unspool_rows::arch::DefaultRule;
-use unspool_rows::expression::{MAX_STACK, MAX_STEPS, Operation, operation};
+use unspool_rows::expression::{MAX_STACK_VALUES, MAX_STEPS, Operation, operation};
 use unspool_rows::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
 
 use crate::outline::Outline;
@@ -21,9 +21,9 @@ pub(crate) enum ValueSource {
     /// A register plus an offset.
     Register(u8, i64),
     /// The result of an expression.
-    Is(BranchFreeExpression),
+    Value(BranchFreeExpression),
     /// 8 bytes of memory at the result of an expression.
-    At(BranchFreeExpression),
+    Memory(BranchFreeExpression),
 }
 
 /// The recipe of a row.
@@ -39,7 +39,7 @@ pub(crate) enum Recipe {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReturnAddress {
     /// It must have a value.
-    At(ValueSource),
+    Source(ValueSource),
     /// There is no caller.
     Undefined,
     /// There is no rule, or it is never known.
@@ -77,21 +77,21 @@ fn steps(row: &Row<'_>, abi: Abi) -> Result<CallerRecipe, StepStatus> {
             let number = number(register).ok_or(StepStatus::UnknownRegister)?;
             ValueSource::Register(number, offset)
         }
-        CfaRule::Expression(expression) => ValueSource::Is(straight(expression, abi, 0)?),
+        CfaRule::Expression(expression) => ValueSource::Value(straight(expression, abi, 0)?),
     };
     let column = row.return_address;
     let return_address = match row.rule(column) {
         Some(RegisterRule::Undefined) => ReturnAddress::Undefined,
         Some(rule) => source(rule, column, abi)?.map_or(
             ReturnAddress::Missing(StepStatus::UnknownRegister),
-            ReturnAddress::At,
+            ReturnAddress::Source,
         ),
         None => match (abi.arch.unspecified(column), number(column)) {
-            (DefaultRule::Cfa, _) => ReturnAddress::At(ValueSource::Cfa(0)),
+            (DefaultRule::Cfa, _) => ReturnAddress::Source(ValueSource::Cfa(0)),
             (DefaultRule::Unknown, _) if !row.signal_frame => {
                 ReturnAddress::Missing(StepStatus::NoRule)
             }
-            (_, Some(number)) => ReturnAddress::At(ValueSource::Register(number, 0)),
+            (_, Some(number)) => ReturnAddress::Source(ValueSource::Register(number, 0)),
             (_, None) => ReturnAddress::Missing(StepStatus::UnknownRegister),
         },
     };
@@ -146,10 +146,10 @@ fn source(
         RegisterRule::Offset(offset) => Some(ValueSource::AtCfa(offset)),
         RegisterRule::ValOffset(offset) => Some(ValueSource::Cfa(offset)),
         RegisterRule::Expression(expression) => {
-            Some(ValueSource::At(straight(expression, abi, 1)?))
+            Some(ValueSource::Memory(straight(expression, abi, 1)?))
         }
         RegisterRule::ValExpression(expression) => {
-            Some(ValueSource::Is(straight(expression, abi, 1)?))
+            Some(ValueSource::Value(straight(expression, abi, 1)?))
         }
     })
 }
@@ -166,7 +166,7 @@ fn straight(
     for operation in &operations {
         let (needs, leaves) = effect(operation).ok_or(StepStatus::NotCompiled)?;
         depth = depth.checked_sub(needs).ok_or(StepStatus::NotCompiled)? + leaves;
-        if depth > MAX_STACK {
+        if depth > MAX_STACK_VALUES {
             return Err(StepStatus::NotCompiled);
         }
     }

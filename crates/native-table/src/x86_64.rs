@@ -76,7 +76,7 @@ struct CommonRow {
     /// The register that the CFA is relative to, and the offset.
     base: u8,
     offset: i64,
-    saved: RestoreList,
+    restore_list: RestoreList,
 }
 
 /// Labels that all bodies use.
@@ -415,7 +415,7 @@ impl CodeBuilder {
                 Some(usual) => {
                     let entry = self.entry(usual.base, |builder| &mut builder.cfa);
                     self.call_with(entry, usual.offset, 1);
-                    self.rest(usual.saved);
+                    self.rest(usual.restore_list);
                 }
                 None => self.written_out(&steps),
             },
@@ -424,33 +424,34 @@ impl CodeBuilder {
     }
 
     /// The row in its usual form, if it has that.
-    fn usual(&self, steps: &CallerRecipe) -> Option<CommonRow> {
-        let ValueSource::Register(base, offset) = steps.cfa else {
+    fn usual(&self, recipe: &CallerRecipe) -> Option<CommonRow> {
+        let ValueSource::Register(base, offset) = recipe.cfa else {
             return None;
         };
-        if steps.return_address != ReturnAddress::At(ValueSource::AtCfa(-8)) || steps.is_interrupted
+        if recipe.return_address != ReturnAddress::Source(ValueSource::AtCfa(-8))
+            || recipe.is_interrupted
         {
             return None;
         }
-        let mut saved = Vec::new();
+        let mut restore_list = Vec::new();
         let mut is_sp_cfa = false;
-        for (register, source) in &steps.set {
+        for (register, source) in &recipe.set {
             match source {
                 ValueSource::Cfa(0) if *register == SP => is_sp_cfa = true,
-                ValueSource::AtCfa(offset) => saved.push((*register, *offset)),
+                ValueSource::AtCfa(offset) => restore_list.push((*register, *offset)),
                 _ => return None,
             }
         }
-        let restored = saved
+        let restored = restore_list
             .iter()
             .fold(0, |all, (register, _)| all | 1 << register);
         // The first save is restored last.
-        saved.sort_by_key(|(register, offset)| (core::cmp::Reverse(*offset), *register));
-        let is_usual = is_sp_cfa && steps.kept | restored & self.preserved == self.preserved;
+        restore_list.sort_by_key(|(register, offset)| (core::cmp::Reverse(*offset), *register));
+        let is_usual = is_sp_cfa && recipe.kept | restored & self.preserved == self.preserved;
         is_usual.then_some(CommonRow {
             base,
             offset,
-            saved,
+            restore_list,
         })
     }
 
@@ -471,33 +472,33 @@ impl CodeBuilder {
     }
 
     /// Calls a stub with a distance: in words times `sign` if that fits, else in bytes.
-    fn call_with(&mut self, entry: RoutineLabels, distance: i64, sign: i64) {
+    fn call_with(&mut self, labels: RoutineLabels, distance: i64, sign: i64) {
         let words = distance.checked_mul(sign).filter(|bytes| bytes % 8 == 0);
         match words.and_then(|bytes| u8::try_from(bytes / 8).ok()) {
             Some(words) => {
                 // mov $words, %al
                 self.asm.emit(&[0xb0, words]);
-                self.asm.call(entry.words);
+                self.asm.call(labels.words);
             }
             None => {
                 self.asm.number(RAX, distance.cast_unsigned());
-                self.asm.call(entry.wide);
+                self.asm.call(labels.wide);
             }
         }
     }
 
     /// Continues by restoring these, the last first.
-    fn rest(&mut self, mut saved: RestoreList) {
+    fn rest(&mut self, mut restore_list: RestoreList) {
         loop {
-            if saved.is_empty() {
+            if restore_list.is_empty() {
                 return self.asm.jump(self.shared.caller);
             }
-            if let Some(label) = self.rests.get(&saved) {
+            if let Some(label) = self.rests.get(&restore_list) {
                 return self.asm.jump(*label);
             }
             let label = self.asm.here();
-            self.rests.insert(saved.clone(), label);
-            let Some((register, offset)) = saved.pop() else {
+            self.rests.insert(restore_list.clone(), label);
+            let Some((register, offset)) = restore_list.pop() else {
                 return;
             };
             let entry = self.entry(register, |builder| &mut builder.restore);
@@ -506,12 +507,12 @@ impl CodeBuilder {
     }
 
     /// A body of its own that shares nothing.
-    fn written_out(&mut self, steps: &CallerRecipe) {
+    fn written_out(&mut self, recipe: &CallerRecipe) {
         self.asm.call(self.shared.keep_old);
-        self.value(&steps.cfa, None, false);
+        self.value(&recipe.cfa, None, false);
         self.asm.copy(R12, RAX);
-        let return_address = match &steps.return_address {
-            ReturnAddress::At(source) => source,
+        let return_address = match &recipe.return_address {
+            ReturnAddress::Source(source) => source,
             ReturnAddress::Undefined => {
                 self.asm.store(RBX, CFA, R12);
                 return fails(&mut self.asm, &self.shared, StepStatus::Outermost);
@@ -522,17 +523,17 @@ impl CodeBuilder {
         self.asm.store(RBX, slot(PC), RAX);
         self.asm.store(RBX, CFA, R12);
         self.asm.load(R13, RBP, OLD + KNOWN);
-        self.asm.number(RAX, steps.kept.into());
+        self.asm.number(RAX, recipe.kept.into());
         self.asm.alu(Alu::And, R13, RAX);
         self.asm.bit(5, R13, PC);
-        for (register, source) in &steps.set {
+        for (register, source) in &recipe.set {
             let lost = self.asm.label();
             self.value(source, Some(lost), true);
             self.asm.store(RBX, slot(*register), RAX);
             self.asm.bit(5, R13, *register);
             self.asm.bind(lost);
         }
-        let end = match steps.is_interrupted {
+        let end = match recipe.is_interrupted {
             true => self.shared.interrupted,
             false => self.shared.caller,
         };
@@ -562,8 +563,8 @@ impl CodeBuilder {
                     self.asm.alu(Alu::Add, RAX, RCX);
                 }
             }
-            ValueSource::Is(straight) => self.expression(straight, lost, has_cfa, false),
-            ValueSource::At(straight) => self.expression(straight, lost, has_cfa, true),
+            ValueSource::Value(straight) => self.expression(straight, lost, has_cfa, false),
+            ValueSource::Memory(straight) => self.expression(straight, lost, has_cfa, true),
         }
     }
 
@@ -655,14 +656,14 @@ impl CodeBuilder {
     }
 
     /// The CFA is a register plus a distance; the return address is below it.
-    fn cfa_stub(&mut self, register: u8, entry: RoutineLabels) {
+    fn cfa_stub(&mut self, register: u8, labels: RoutineLabels) {
         let shared = &self.shared;
         let asm = &mut self.asm;
-        asm.bind(entry.words);
+        asm.bind(labels.words);
         // movzbl %al, %eax
         asm.emit(&[0x0f, 0xb6, 0xc0]);
         asm.shift(4, RAX, 3);
-        asm.bind(entry.wide);
+        asm.bind(labels.wide);
         asm.load(R13, RBX, KNOWN);
         asm.bit(4, R13, register);
         asm.jump_if(ConditionCode::AboveOrEqual, shared.unknown);
@@ -685,14 +686,14 @@ impl CodeBuilder {
     }
 
     /// A register is at the CFA plus a distance, or minus one in words.
-    fn restore_stub(&mut self, register: u8, entry: RoutineLabels) {
+    fn restore_stub(&mut self, register: u8, labels: RoutineLabels) {
         let shared = &self.shared;
         let asm = &mut self.asm;
-        asm.bind(entry.words);
+        asm.bind(labels.words);
         asm.emit(&[0x0f, 0xb6, 0xc0]);
         asm.shift(4, RAX, 3);
         asm.unary(3, RAX);
-        asm.bind(entry.wide);
+        asm.bind(labels.wide);
         asm.alu(Alu::Add, RAX, R12);
         let (ask, read) = (asm.label(), asm.label());
         load_near(asm, ask);

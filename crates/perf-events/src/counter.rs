@@ -143,30 +143,30 @@ pub struct Counter {
 
 impl Counter {
     /// Opens an event on one CPU, without counting it yet.
-    pub fn open(setup: &EventAttr, whom: EventTarget, cpu: u32) -> Result<Counter, OpenError> {
-        let mut attributes = setup.attributes();
-        let tid = match whom {
+    pub fn open(attr: &EventAttr, target: EventTarget, cpu: u32) -> Result<Counter, OpenError> {
+        let mut attributes = attr.attributes();
+        let tid = match target {
             EventTarget::Thread(tid) => i32::try_from(tid).unwrap_or(i32::MAX),
             EventTarget::Everyone => -1,
         };
         let cpu = i32::try_from(cpu).unwrap_or(i32::MAX);
         let opened = match sys::open(&mut attributes, tid, cpu) {
             // Before Linux 5.12 the kernel does not report build IDs.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput && setup.with_tasks => {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && attr.with_tasks => {
                 attributes.set_build_id(0);
                 sys::open(&mut attributes, tid, cpu)
             }
             opened => opened,
         };
         let file = opened.map_err(|error| {
-            let rate = match setup.rate {
+            let rate = match attr.rate {
                 SampleRate::Frequency(rate) => Some(rate),
                 SampleRate::Period(_) => None,
             };
             OpenError {
-                event: setup.event.clone(),
-                target: whom,
-                why: OpenRefusal::from_error(error, whom, setup.with_kernel, rate),
+                event: attr.event.clone(),
+                target,
+                reason: OpenRefusal::from_error(error, target, attr.with_kernel, rate),
             }
         })?;
         Ok(Counter { file })

@@ -10,14 +10,14 @@ use crate::event::PerfEvent;
 
 /// Why an event could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open the event {event} for {target}: {why}")]
+#[error("cannot open the event {event} for {target}: {reason}")]
 pub struct OpenError {
     /// The event.
     pub event: PerfEvent,
     /// The target.
     pub target: EventTarget,
     /// The reason.
-    pub why: OpenRefusal,
+    pub reason: OpenRefusal,
 }
 
 /// Why the kernel refused an event.
@@ -105,13 +105,13 @@ impl OpenRefusal {
     /// The meaning of a system call's error, for an event of one process or of all.
     pub(crate) fn from_error(
         error: io::Error,
-        whom: EventTarget,
+        target: EventTarget,
         with_kernel: bool,
         rate: Option<u64>,
     ) -> OpenRefusal {
         let limits = KernelSettings::read();
         let level = limits.paranoid.unwrap_or(2);
-        let needed = match (whom, with_kernel) {
+        let needed = match (target, with_kernel) {
             (EventTarget::Everyone, _) => 0,
             (EventTarget::Thread(_), true) => 1,
             (EventTarget::Thread(_), false) => 2,

@@ -20,7 +20,7 @@ pub struct PerfEvent {
 /// Why a name does not denote an event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum UnknownEvent {
+pub enum EventNameError {
     /// The name is unknown.
     #[error(
         "no event has the name {0:?}: try cycles, cpu-clock, task-clock, page-faults, context-switches, \
@@ -42,13 +42,13 @@ pub enum UnknownEvent {
     },
 }
 
-impl UnknownEvent {
+impl EventNameError {
     /// The remedy, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
-            UnknownEvent::Tracepoint { source, .. } => Some(tracefs_remedy(source)),
-            UnknownEvent::Name(_) => None,
+            EventNameError::Tracepoint { source, .. } => Some(tracefs_remedy(source)),
+            EventNameError::Name(_) => None,
         }
     }
 }
@@ -261,13 +261,13 @@ impl PerfEvent {
         self.is_clock() || matches!(self.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_RAW)
     }
 
-    fn tracepoint(name: &str, system: &str, point: &str) -> Result<PerfEvent, UnknownEvent> {
+    fn tracepoint(name: &str, system: &str, point: &str) -> Result<PerfEvent, EventNameError> {
         let is_plain = |part: &str| {
             part.bytes()
                 .all(|c| c.is_ascii_alphanumeric() || b"_-".contains(&c))
         };
         if !is_plain(system) || !is_plain(point) {
-            return Err(UnknownEvent::Name(name.to_owned()));
+            return Err(EventNameError::Name(name.to_owned()));
         }
         let [path, other] = TRACEFS.map(|root| format!("{root}/events/{system}/{point}/id"));
         let text = match fs::read_to_string(&path) {
@@ -285,9 +285,9 @@ impl PerfEvent {
             let name = name.to_owned();
             match source.kind() {
                 io::ErrorKind::NotFound if TRACEFS.into_iter().any(is_mounted) => {
-                    UnknownEvent::Name(name)
+                    EventNameError::Name(name)
                 }
-                _ => UnknownEvent::Tracepoint { name, path, source },
+                _ => EventNameError::Tracepoint { name, path, source },
             }
         })?;
         Ok(PerfEvent::named(name, abi::PERF_TYPE_TRACEPOINT, id))
@@ -301,9 +301,9 @@ impl fmt::Display for PerfEvent {
 }
 
 impl FromStr for PerfEvent {
-    type Err = UnknownEvent;
+    type Err = EventNameError;
 
-    fn from_str(name: &str) -> Result<PerfEvent, UnknownEvent> {
+    fn from_str(name: &str) -> Result<PerfEvent, EventNameError> {
         if let Some((_, kind, config)) = EVENT_NAMES.iter().find(|(known, ..)| *known == name) {
             return Ok(PerfEvent::named(name, *kind, (*config).into()));
         }
@@ -313,7 +313,7 @@ impl FromStr for PerfEvent {
         let raw = name
             .strip_prefix('r')
             .and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        let config = raw.ok_or_else(|| UnknownEvent::Name(name.to_owned()))?;
+        let config = raw.ok_or_else(|| EventNameError::Name(name.to_owned()))?;
         Ok(PerfEvent::named(name, abi::PERF_TYPE_RAW, config))
     }
 }

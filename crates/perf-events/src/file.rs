@@ -48,20 +48,20 @@ pub enum PerfFileError {
 
 /// A damaged part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("at offset {offset:#x}: {why}")]
+#[error("at offset {offset:#x}: {reason}")]
 pub struct FileDamage {
     /// Its location, in bytes from the start of the file. For a compressed record, the location of
     /// the record that contains it.
     pub offset: u64,
     /// The damage.
-    pub why: String,
+    pub reason: String,
 }
 
 impl FileDamage {
-    fn new(offset: u64, why: impl Into<String>) -> FileDamage {
+    fn new(offset: u64, reason: impl Into<String>) -> FileDamage {
         FileDamage {
             offset,
-            why: why.into(),
+            reason: reason.into(),
         }
     }
 }
@@ -78,7 +78,7 @@ pub struct FileEvent {
     /// The sampling rate.
     pub rate: SampleRate,
     /// The format of its records.
-    pub layout: SampleFormat,
+    pub format: SampleFormat,
     /// The IDs that the kernel assigned to it, one for each CPU or thread.
     pub ids: Vec<u64>,
     /// The location of its attributes in the file.
@@ -123,7 +123,7 @@ pub struct DataFile {
     /// The events by their IDs.
     by_id: HashMap<u64, usize>,
     build_ids: Vec<FileBuildId>,
-    about: RecordingInfo,
+    info: RecordingInfo,
     features: header::Features,
     /// The location of the records.
     data: Range<usize>,
@@ -168,7 +168,7 @@ impl DataFile {
             image,
             events: parsed.events,
             build_ids: parsed.build_ids,
-            about: parsed.about,
+            info: parsed.info,
             features: parsed.features,
             data: parsed.data,
             damaged: parsed.damaged,
@@ -190,7 +190,7 @@ impl DataFile {
     /// Its metadata.
     #[must_use]
     pub fn info(&self) -> &RecordingInfo {
-        &self.about
+        &self.info
     }
 
     /// Damaged parts that were not required.
@@ -211,7 +211,7 @@ impl DataFile {
         let [first, _, ..] = self.events.as_slice() else {
             return 0;
         };
-        let id = first.layout.id(header, bytes);
+        let id = first.format.id(header, bytes);
         let event = id.and_then(|id| self.by_id.get(&id));
         event.copied().unwrap_or(0)
     }

@@ -22,7 +22,7 @@ mod sys;
 
 pub use counter::{Counter, EventAttr, EventTarget, SampleRate};
 pub use error::{OpenError, OpenRefusal};
-pub use event::{PerfEvent, UnknownEvent};
+pub use event::{EventNameError, PerfEvent};
 pub use file::{
     DataFile, FileBuildId, FileDamage, FileEvent, FileRecord, PerfFileError, PerfRewriteError,
     ReadSummary, RecordingInfo, Rewriter,

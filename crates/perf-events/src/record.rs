@@ -445,14 +445,14 @@ impl SampleFormat {
     fn read_task_and_time(
         &self,
         fields: &mut RecordFields<'_>,
-        origin: &mut SampleId,
+        sample_id: &mut SampleId,
     ) -> Result<(), BadRecord> {
         if self.has(abi::PERF_SAMPLE_TID) {
-            origin.pid = fields.u32("process")?;
-            origin.tid = fields.u32("thread")?;
+            sample_id.pid = fields.u32("process")?;
+            sample_id.tid = fields.u32("thread")?;
         }
         if self.has(abi::PERF_SAMPLE_TIME) {
-            origin.time = fields.u64("time")?;
+            sample_id.time = fields.u64("time")?;
         }
         Ok(())
     }
@@ -461,16 +461,16 @@ impl SampleFormat {
     fn read_event_and_cpu(
         &self,
         fields: &mut RecordFields<'_>,
-        origin: &mut SampleId,
+        sample_id: &mut SampleId,
     ) -> Result<(), BadRecord> {
         if self.has(abi::PERF_SAMPLE_ID) {
-            origin.id = fields.u64("event")?;
+            sample_id.id = fields.u64("event")?;
         }
         if self.has(abi::PERF_SAMPLE_STREAM_ID) {
             fields.u64("stream")?;
         }
         if self.has(abi::PERF_SAMPLE_CPU) {
-            origin.cpu = fields.u32("processor")?;
+            sample_id.cpu = fields.u32("processor")?;
             fields.u32("processor")?;
         }
         Ok(())
@@ -542,20 +542,20 @@ impl SampleFormat {
     fn before_chain(
         &self,
         fields: &mut RecordFields<'_>,
-        origin: &mut SampleId,
+        sample_id: &mut SampleId,
         sample: &mut SampleRecord<'_>,
     ) -> Result<(), BadRecord> {
         if self.has(abi::PERF_SAMPLE_IDENTIFIER) {
-            origin.id = fields.u64("event")?;
+            sample_id.id = fields.u64("event")?;
         }
         if self.has(abi::PERF_SAMPLE_IP) {
             sample.ip = fields.u64("address")?;
         }
-        self.read_task_and_time(fields, origin)?;
+        self.read_task_and_time(fields, sample_id)?;
         if self.has(abi::PERF_SAMPLE_ADDR) {
             fields.u64("data address")?;
         }
-        self.read_event_and_cpu(fields, origin)?;
+        self.read_event_and_cpu(fields, sample_id)?;
         if self.has(abi::PERF_SAMPLE_PERIOD) {
             sample.period = fields.u64("period")?;
         }
@@ -718,18 +718,18 @@ impl<'r> RecordFields<'r> {
         })
     }
 
-    fn mapped(&mut self, misc: u16, named_by: MmapFileForm) -> Result<MmapRecord<'r>, BadRecord> {
+    fn mapped(&mut self, misc: u16, form: MmapFileForm) -> Result<MmapRecord<'r>, BadRecord> {
         let has = |bit: u32| u32::from(misc) & bit != 0;
         let [pid, tid] = [self.u32("process")?, self.u32("thread")?];
         let [start, size] = [self.u64("address")?, self.u64("size")?];
         let offset = self.u64("offset")?;
-        let file = match named_by {
+        let file = match form {
             MmapFileForm::Path => MmapFile::Unknown,
             MmapFileForm::Inode => self.inode()?,
             MmapFileForm::BuildId => self.build_id()?,
         };
         let mut is_executable = !has(abi::PERF_RECORD_MISC_MMAP_DATA);
-        if named_by != MmapFileForm::Path {
+        if form != MmapFileForm::Path {
             is_executable = self.u32("protection")? & libc::PROT_EXEC.unsigned_abs() != 0;
             self.u32("flags")?;
         }

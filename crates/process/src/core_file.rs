@@ -80,12 +80,12 @@ impl Core {
     fn from_contents(contents: FileMap) -> Result<Core, CoreError> {
         let bytes: &[u8] = &contents;
         let headers = elf::read(bytes)?;
-        let mut facts = read_notes(bytes, &headers);
+        let mut abi_info = read_notes(bytes, &headers);
         let mut problems: Vec<CoreProblem> = headers.problem.into_iter().collect();
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let loads = memory::loads(&headers.segments, length, &mut problems);
-        problems.append(&mut facts.problems);
-        if facts.threads.is_empty() {
+        problems.append(&mut abi_info.problems);
+        if abi_info.threads.is_empty() {
             problems.push(CoreProblem::NoThreads);
         }
         Ok(Core {
@@ -93,13 +93,13 @@ impl Core {
                 arch: headers.arch,
                 endian: Endian::Little,
             },
-            mappings: mappings::build(&facts.files, &loads, &facts.auxv),
+            mappings: mappings::build(&abi_info.files, &loads, &abi_info.auxv),
             memory: CoreMemory::new(contents, loads),
-            threads: facts.threads,
-            signal: facts.signal,
-            process: facts.process,
-            auxv: facts.auxv,
-            pac_mask: facts.pac_mask,
+            threads: abi_info.threads,
+            signal: abi_info.signal,
+            process: abi_info.process,
+            auxv: abi_info.auxv,
+            pac_mask: abi_info.pac_mask,
             problems,
         })
     }
@@ -154,7 +154,7 @@ impl Snapshot for Core {
 }
 
 fn read_notes(bytes: &[u8], headers: &CoreHeaders) -> CoreNotes {
-    let mut facts = CoreNotes::default();
+    let mut abi_info = CoreNotes::default();
     // Valid segments do not overlap. This bounds the work when a file refers to the same notes
     // again and again.
     let mut budget = bytes.len();
@@ -166,10 +166,10 @@ fn read_notes(bytes: &[u8], headers: &CoreHeaders) -> CoreNotes {
         let notes = contents_of(bytes, segment);
         let notes = notes.get(..budget).unwrap_or(notes);
         budget -= notes.len();
-        facts.read(headers.arch, segment.offset, notes);
+        abi_info.read(headers.arch, segment.offset, notes);
     }
-    facts.name_first_thread();
-    facts
+    abi_info.name_first_thread();
+    abi_info
 }
 
 /// The part of a segment that is in the file.

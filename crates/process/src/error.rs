@@ -50,14 +50,14 @@ pub enum ProcessError {
         name: String,
     },
     /// The system does not let this user trace the process.
-    #[error("may not trace process {pid} (thread {tid}): {why}")]
+    #[error("may not trace process {pid} (thread {tid}): {reason}")]
     Refused {
         /// The process.
         pid: u32,
         /// The thread.
         tid: u32,
         /// The reason, and what to do about it.
-        why: AttachRefusal,
+        reason: AttachRefusal,
     },
     /// The process is a 32-bit one.
     #[error("process {pid}: 32-bit process: not supported")]
@@ -208,7 +208,7 @@ impl ProcessError {
             Ok(status) => ProcessError::Refused {
                 pid: id,
                 tid: thread,
-                why: TraceAccess::read(pid, status.user).refusal(),
+                reason: TraceAccess::read(pid, status.user).refusal(),
             },
         }
     }

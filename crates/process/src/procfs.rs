@@ -12,7 +12,7 @@ use unspool_elf::DELETED_SUFFIX;
 
 /// The limit of bytes read from a file under `/proc`. Files that are read whole are small, except
 /// `maps`: about 100 bytes for each of at most some 65,530 mappings.
-const MAX_FILE: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// The path of a file of the process's directory.
 pub(crate) fn path(pid: i32, file: &str) -> PathBuf {
@@ -28,7 +28,7 @@ fn read_path(path: &Path) -> io::Result<Vec<u8>> {
     // The kernel returns 4 KiB of `maps` per call.
     let mut bytes = Vec::with_capacity(4096);
     fs::File::open(path)?
-        .take(MAX_FILE)
+        .take(MAX_FILE_BYTES)
         .read_to_end(&mut bytes)?;
     Ok(bytes)
 }

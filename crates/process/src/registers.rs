@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn minus_one_is_no_system_call() {
+    fn minus_one_is_not_a_system_call() {
         assert_eq!(x86_64::LAYOUT.decode(&[0xff; 216]).unwrap().syscall, None);
     }
 }

@@ -8,7 +8,7 @@ use crate::maps::{Mapping, Mappings};
 use crate::{NoBuildId, Signal, build_id};
 
 /// The vDSO of every known kernel is below 64 KiB; more is not read.
-const MAX_VDSO: u64 = 1 << 20;
+const MAX_VDSO_BYTES: u64 = 1 << 20;
 
 /// A stopped process: [`Process`](crate::Process) or [`Core`](crate::core_file::Core).
 pub trait Snapshot {
@@ -43,7 +43,7 @@ pub trait Snapshot {
     fn vdso_image(&self) -> Option<Result<Vec<u8>, Unreadable>> {
         let start = self.auxv().sysinfo_ehdr()?;
         let mapping = self.mappings().find(start)?;
-        let size = mapping.end.0.saturating_sub(start.0).min(MAX_VDSO);
+        let size = mapping.end.0.saturating_sub(start.0).min(MAX_VDSO_BYTES);
         let mut image = vec![0; usize::try_from(size).ok()?];
         Some(self.memory().read(start, &mut image).map(|()| image))
     }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use unspool_elf::{ElfFile, ModuleError, SegmentMapping};
 use unspool_rows::memory::{Unreadable, UnreadableReason};
 use unspool_rows::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, Vaddr};
-use unspool_table_store::{Notice, Store, TableOrigin};
+use unspool_table_store::{Store, StoreError, TableOrigin};
 
 use crate::file_provider::{FileProblem, FileProvider};
 use crate::maps::{Device, Mapping};
@@ -45,7 +45,7 @@ pub struct SnapshotUnwinder<'p> {
     store: &'p Store,
     slots: Vec<OnceCell<OpenResult>>,
     opened: RefCell<BTreeMap<MappedFileId, Rc<OpenModule>>>,
-    notices: RefCell<Vec<Notice>>,
+    notices: RefCell<Vec<StoreError>>,
 }
 
 /// The detail that a walk keeps of each frame.
@@ -171,27 +171,27 @@ impl<'p> SnapshotUnwinder<'p> {
     /// Walks the stack of a thread, at most `limit` frames of it; `None` if its registers are
     /// unknown.
     #[must_use]
-    pub fn walk(&self, thread: &Thread, limit: usize, keep: WalkDetail) -> Option<CallStack> {
+    pub fn walk(&self, thread: &Thread, limit: usize, detail: WalkDetail) -> Option<CallStack> {
         let registers = *thread.registers.as_ref().ok()?;
         let cursor = Cursor::new(self.snapshot.abi(), registers)?;
-        Some(self.walk_from(cursor, limit, keep))
+        Some(self.walk_from(cursor, limit, detail))
     }
 
     /// Walks from a frame on, at most `limit` frames including itself.
     #[must_use]
-    pub fn walk_from(&self, cursor: Cursor, limit: usize, keep: WalkDetail) -> CallStack {
+    pub fn walk_from(&self, cursor: Cursor, limit: usize, detail: WalkDetail) -> CallStack {
         let mut cursor = cursor.with_pac_mask(self.snapshot.pac_mask());
         let mut frames: Vec<StackFrame> = Vec::new();
         let mut found = None;
         let memory = SnapshotMemory {
-            space: self,
+            unwinder: self,
             missing: Cell::new(None),
         };
         let end = loop {
             frames.push(StackFrame {
                 code: cursor.code(),
                 stack_pointer: cursor.stack_pointer(),
-                registers: (keep == WalkDetail::Registers)
+                registers: (detail == WalkDetail::Registers)
                     .then(|| SparseRegisters::from_registers(cursor.registers())),
                 step: found,
                 cfa: None,
@@ -219,7 +219,7 @@ impl<'p> SnapshotUnwinder<'p> {
             last.cfa = cursor.cfa(self, &memory);
         }
         frames.shrink_to_fit();
-        let is_all = end.is_root() && keep == WalkDetail::Frames;
+        let is_all = end.is_root() && detail == WalkDetail::Frames;
         let missing = memory.missing.get().filter(|_| !is_all);
         CallStack {
             frames,
@@ -243,7 +243,10 @@ impl<'p> SnapshotUnwinder<'p> {
                             TableOrigin::Embedded => module.name.clone(),
                             TableOrigin::File(path) => path.clone(),
                         };
-                        let notice = Notice::Corrupt { path, corrupt };
+                        let notice = StoreError::Corrupt {
+                            path,
+                            corruption: corrupt,
+                        };
                         self.notices.borrow_mut().push(notice);
                     }
                 }
@@ -304,7 +307,7 @@ impl<'p> SnapshotUnwinder<'p> {
 
     /// Notices about tables that the store found and did not use.
     #[must_use]
-    pub fn take_notices(&self) -> Vec<Notice> {
+    pub fn take_notices(&self) -> Vec<StoreError> {
         self.notices.take()
     }
 
@@ -439,22 +442,22 @@ impl<'p> SnapshotUnwinder<'p> {
 
 /// The memory of the process during one walk.
 struct SnapshotMemory<'s> {
-    space: &'s SnapshotUnwinder<'s>,
+    unwinder: &'s SnapshotUnwinder<'s>,
     /// The first address that is mapped and was not copied.
     missing: Cell<Option<RuntimeAddr>>,
 }
 
 impl Memory for SnapshotMemory<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        let read = self.space.snapshot.memory().read(addr, into);
+        let read = self.unwinder.snapshot.memory().read(addr, into);
         let Err(unreadable) = read else {
             return Ok(());
         };
-        if let Some(code) = self.space.code_in_file(addr, into.len()) {
+        if let Some(code) = self.unwinder.code_in_file(addr, into.len()) {
             into.copy_from_slice(code);
             return Ok(());
         }
-        if unreadable.why == UnreadableReason::NotRecorded && self.missing.get().is_none() {
+        if unreadable.reason == UnreadableReason::NotRecorded && self.missing.get().is_none() {
             self.missing.set(Some(unreadable.addr));
         }
         Err(unreadable)

@@ -4,20 +4,20 @@ use std::fmt;
 use std::path::Path;
 
 use crate::completeness::{Completeness, IncompleteReason, share};
-use crate::model::{CodeLocation, Rate, StackEnd};
+use crate::model::{CodeLocation, ProfileRate, StackEnd};
 use crate::names::short_name;
 
 /// Advice on stacks that end for one reason in one module.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice<'a> {
     /// The reason, and the number of samples with it.
-    pub why: IncompleteReason<'a>,
+    pub reason: IncompleteReason<'a>,
     /// The number of samples with a stack.
     stacks: u64,
     /// Whether perf recorded them.
     is_of_perf: bool,
     /// The sampling rate.
-    rate: Rate,
+    rate: ProfileRate,
 }
 
 /// Per mille of stacks: below the first, no advice is given, and below the second, a reason is not
@@ -40,10 +40,11 @@ impl Completeness {
         if stacks == 0 || !is_more(self.incomplete(), MIN_INCOMPLETE_PER_MILLE) {
             return Vec::new();
         }
-        let worth = (self.reasons().into_iter())
-            .filter(|why| why.end != StackEnd::Limit && is_more(why.samples, MIN_REASON_PER_MILLE));
-        let advice = worth.map(|why| Advice {
-            why,
+        let worth = (self.reasons().into_iter()).filter(|reason| {
+            reason.end != StackEnd::Limit && is_more(reason.samples, MIN_REASON_PER_MILLE)
+        });
+        let advice = worth.map(|reason| Advice {
+            reason,
             stacks,
             is_of_perf: self.is_of_perf,
             rate: self.rate,
@@ -57,12 +58,12 @@ impl Advice<'_> {
     #[must_use]
     pub fn text(&self) -> String {
         let path = self
-            .why
+            .reason
             .module
             .map_or(Path::new("?"), |module| &module.path);
         let (name, path) = (short_name(path), path.display());
-        let at = self.why.place.map_or(0, CodeLocation::address);
-        match self.why.end {
+        let at = self.reason.location.map_or(0, CodeLocation::address);
+        match self.reason.end {
             StackEnd::NoModule => {
                 "code that a program makes at run time must keep frame pointers (Java: -XX:+PreserveFramePointer)"
                     .to_owned()
@@ -102,7 +103,7 @@ impl Advice<'_> {
 /// The same with the number of stacks.
 impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = share(self.why.samples, self.stacks);
+        let share = share(self.reason.samples, self.stacks);
         write!(f, "for {share} of stacks: {}", self.text())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::model::{ProcessId, Profile, ProfileSample, ThreadId};
-use crate::names::{FunctionId, Mark, NamedProfile, StackFunction};
+use crate::names::{FrameCertainty, FunctionId, NamedProfile, StackFunction};
 use crate::paths::{PathBranch, PathTree, WeightedPath};
 use crate::stacks::StackId;
 
@@ -121,7 +121,7 @@ fn list<K: Copy + Eq + Hash + Ord>(
                 seen.is_guessed = true;
                 of_stack.push(*key);
             }
-            seen.is_guessed &= step.mark != Mark::Sure;
+            seen.is_guessed &= step.mark != FrameCertainty::Certain;
         }
         for key in of_stack.drain(..) {
             if let Some(seen) = all.get_mut(key) {
@@ -235,7 +235,7 @@ impl CallTree {
         samples: &[&ProfileSample],
         direction: Direction,
     ) -> CallTree {
-        CallTree::of(samples, |stack, path| {
+        CallTree::from_samples(samples, |stack, path| {
             path.extend(named.steps(stack));
             if direction == Direction::Callees {
                 path.reverse();
@@ -252,7 +252,7 @@ impl CallTree {
         function: FunctionId,
         direction: Direction,
     ) -> CallTree {
-        CallTree::of(samples, |stack, path| {
+        CallTree::from_samples(samples, |stack, path| {
             path.extend(named.steps(stack));
             let outermost = path.iter().rposition(|step| step.function == function);
             let Some(outermost) = outermost else {
@@ -269,7 +269,7 @@ impl CallTree {
     }
 
     /// A tree of paths. A stack without a path adds its weight to the root only.
-    fn of(
+    fn from_samples(
         samples: &[&ProfileSample],
         path_of: impl Fn(StackId, &mut Vec<StackFunction>),
     ) -> CallTree {

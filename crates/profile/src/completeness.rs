@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::model::{
     CodeLocation, FrameEvidence, FrameId, Meta, ModuleId, Profile, ProfileFrame, ProfileModule,
-    ProfileSample, Rate, StackEnd,
+    ProfileRate, ProfileSample, StackEnd,
 };
 use crate::stacks::{StackId, Stacks};
 
@@ -31,7 +31,7 @@ pub struct Completeness {
     /// Whether perf recorded them.
     pub is_of_perf: bool,
     /// The sampling rate.
-    pub rate: Rate,
+    pub rate: ProfileRate,
 }
 
 /// Stacks that end for the same reason in the same code.
@@ -53,7 +53,7 @@ pub struct IncompleteReason<'a> {
     /// The reason.
     pub end: StackEnd,
     /// The location of the outermost frame in most of the samples, if that matters.
-    pub place: Option<CodeLocation>,
+    pub location: Option<CodeLocation>,
     /// Its module; `None` for code in no module.
     pub module: Option<&'a ProfileModule>,
     /// The number of samples.
@@ -104,7 +104,7 @@ impl Completeness {
                 Some(same) => same.samples += why.samples,
                 None => reasons.push(IncompleteReason {
                     end: why.end,
-                    place: why.location.filter(|_| !is_anywhere),
+                    location: why.location.filter(|_| !is_anywhere),
                     module: why.module.as_ref().filter(|_| !is_anywhere),
                     samples: why.samples,
                 }),
@@ -225,7 +225,7 @@ impl CompletenessSummary<'_> {
 impl fmt::Display for IncompleteReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", GroupedDigits(self.samples), self.end.reason())?;
-        match (self.place, self.module) {
+        match (self.location, self.module) {
             (Some(place), Some(module)) => {
                 let name = crate::names::short_name(&module.path);
                 write!(f, " in {name}+{:#x}", place.address())

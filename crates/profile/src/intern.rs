@@ -218,7 +218,7 @@ pub(crate) struct StackLookup<'a> {
     pub(crate) addresses: &'a mut Addresses,
     pub(crate) modules: &'a mut ModuleInterner,
     pub(crate) frames: &'a mut FrameInterner,
-    pub(crate) tree: &'a mut StackInterner,
+    pub(crate) interner: &'a mut StackInterner,
 }
 
 impl StackLookup<'_> {
@@ -243,7 +243,7 @@ impl StackLookup<'_> {
             .map_or(StackId::EMPTY, |(_, stack)| *stack);
         for raw in frames.iter().rev().skip(shared) {
             let frame = self.frame(*raw, &mut resolve);
-            stack = self.tree.child(stack, frame);
+            stack = self.interner.child(stack, frame);
             last.frames.push((*raw, stack));
         }
         stack

@@ -35,11 +35,11 @@ pub use intern::{ModuleInterner, RawFrame};
 pub use model::{
     CodeLocation, CodeSegment, CpuState, FileEnding, FrameEvidence, FrameId, LossOrigin,
     LostSamples, Meta, ModuleId, ModuleKind, ProcessId, Profile, ProfileFrame, ProfileModule,
-    ProfileProcess, ProfileSample, ProfileThread, ProfileUpdate, Rate, RecordedSymbol,
+    ProfileProcess, ProfileRate, ProfileSample, ProfileThread, ProfileUpdate, RecordedSymbol,
     SampledEvent, StackEnd, ThreadId, Time, WeightUnit,
 };
 pub use names::{
-    ANONYMOUS, FrameLine, FunctionId, LocationName, Mark, NameResolver, NamedProfile,
+    ANONYMOUS, FrameCertainty, FrameLine, FunctionId, LocationName, NameResolver, NamedProfile,
     NoNameResolver, ProfileFunction, SourceFrame, StackFunction,
 };
 pub use reader::ProfileReader;

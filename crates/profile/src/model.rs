@@ -58,14 +58,14 @@ pub struct SampledEvent {
     /// Its name in `perf list`: `cycles`, `cpu-clock`.
     pub name: String,
     /// The sampling rate.
-    pub rate: Rate,
+    pub rate: ProfileRate,
     /// The unit of an on-CPU sample's weight.
     pub unit: WeightUnit,
 }
 
 /// The sampling rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Rate {
+pub enum ProfileRate {
     /// Unknown.
     #[default]
     Unknown,
@@ -75,13 +75,13 @@ pub enum Rate {
     Period(u64),
 }
 
-impl Rate {
+impl ProfileRate {
     /// The options of `record` for fewer samples.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
-            Rate::Period(_) => "take fewer samples (a greater -c)",
-            Rate::Frequency(_) | Rate::Unknown => "take fewer samples (a lower -F)",
+            ProfileRate::Period(_) => "take fewer samples (a greater -c)",
+            ProfileRate::Frequency(_) | ProfileRate::Unknown => "take fewer samples (a lower -F)",
         }
     }
 }
@@ -479,7 +479,7 @@ pub struct LostSamples {
     /// Their number.
     pub count: u64,
     /// The component that lost them.
-    pub by: LossOrigin,
+    pub origin: LossOrigin,
 }
 
 /// The component that lost samples.
@@ -521,7 +521,7 @@ pub enum FileEnding {
         /// Where the first unusable block starts, in bytes from the start of the file.
         offset: u64,
         /// Why it cannot be used.
-        why: &'static str,
+        reason: &'static str,
     },
 }
 

@@ -40,7 +40,7 @@ pub struct LocationName {
 /// Looks up names.
 pub trait NameResolver {
     /// The name of the code location of an instruction ([`ProfileFrame::lookup`]).
-    fn name(&self, place: CodeLocation) -> LocationName;
+    fn name(&self, location: CodeLocation) -> LocationName;
 }
 
 /// No names except those in the profile.
@@ -128,23 +128,23 @@ pub struct FrameLine {
 
 /// How certain a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mark {
+pub enum FrameCertainty {
     /// It is from registers, a table or the kernel.
-    Sure,
+    Certain,
     /// It is guessed ([`FrameEvidence::is_guess`]).
     Guessed,
     /// It is from another sample, or from the kernel's frame pointer chain.
     Spliced,
 }
 
-impl Mark {
+impl FrameCertainty {
     /// The mark of a frame.
     #[must_use]
-    pub fn from_evidence(evidence: FrameEvidence) -> Mark {
+    pub fn from_evidence(evidence: FrameEvidence) -> FrameCertainty {
         match evidence {
-            FrameEvidence::Spliced => Mark::Spliced,
-            evidence if evidence.is_guess() => Mark::Guessed,
-            _ => Mark::Sure,
+            FrameEvidence::Spliced => FrameCertainty::Spliced,
+            evidence if evidence.is_guess() => FrameCertainty::Guessed,
+            _ => FrameCertainty::Certain,
         }
     }
 
@@ -152,9 +152,9 @@ impl Mark {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Mark::Sure => "sure",
-            Mark::Guessed => "guessed",
-            Mark::Spliced => "spliced",
+            FrameCertainty::Certain => "sure",
+            FrameCertainty::Guessed => "guessed",
+            FrameCertainty::Spliced => "spliced",
         }
     }
 
@@ -162,9 +162,9 @@ impl Mark {
     #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
-            Mark::Sure => "",
-            Mark::Guessed => "_[g]",
-            Mark::Spliced => "_[s]",
+            FrameCertainty::Certain => "",
+            FrameCertainty::Guessed => "_[g]",
+            FrameCertainty::Spliced => "_[s]",
         }
     }
 }
@@ -175,7 +175,7 @@ pub struct StackFunction {
     /// The function.
     pub function: FunctionId,
     /// The mark of its frame.
-    pub mark: Mark,
+    pub mark: FrameCertainty,
 }
 
 /// A profile with named frames.
@@ -205,7 +205,7 @@ impl<'a> NamedProfile<'a> {
             has_name: Vec::new(),
         };
         let of_frame = |frame: &ProfileFrame| {
-            let symbol = recorded.at(frame.lookup);
+            let symbol = recorded.find(frame.lookup);
             let mut name = names.name(frame.lookup);
             if let Some(symbol) =
                 symbol.filter(|_| name.functions.is_empty() && name.start.is_none())
@@ -348,7 +348,7 @@ impl<'a> NamedProfile<'a> {
     /// The functions of a stack, the innermost first.
     pub fn steps(&self, stack: StackId) -> impl Iterator<Item = StackFunction> {
         self.frames(stack).flat_map(|(id, frame)| {
-            let mark = Mark::from_evidence(frame.evidence);
+            let mark = FrameCertainty::from_evidence(frame.evidence);
             let lines = self.lines_of(id).iter();
             lines.map(move |line| StackFunction {
                 function: line.function,
@@ -413,10 +413,10 @@ impl<'a> RecordedSymbols<'a> {
         recorded
     }
 
-    fn at(&self, place: CodeLocation) -> Option<&'a RecordedSymbol> {
+    fn find(&self, location: CodeLocation) -> Option<&'a RecordedSymbol> {
         let covering = |symbols: &BTreeMap<CodeLocation, &'a RecordedSymbol>| {
-            let (start, symbol) = symbols.range(..=place).next_back()?;
-            (place < start.offset(symbol.size)).then_some(*symbol)
+            let (start, symbol) = symbols.range(..=location).next_back()?;
+            (location < start.offset(symbol.size)).then_some(*symbol)
         };
         covering(&self.functions).or_else(|| covering(&self.regions))
     }
@@ -460,11 +460,15 @@ fn as_name(symbol: &RecordedSymbol) -> LocationName {
 pub const ANONYMOUS: &str = "[anon]";
 
 /// The module of a location, for display.
-fn module_name(profile: &Profile, place: CodeLocation, symbol: Option<&RecordedSymbol>) -> String {
+fn module_name(
+    profile: &Profile,
+    location: CodeLocation,
+    symbol: Option<&RecordedSymbol>,
+) -> String {
     if let Some(symbol) = symbol.filter(|symbol| !symbol.module.is_empty()) {
         return symbol.module.clone();
     }
-    match place {
+    match location {
         CodeLocation::Module(id, _) => {
             let path = profile.module(id).map(|module| module.path.as_path());
             short_name(path.unwrap_or(Path::new("")))

@@ -12,7 +12,7 @@ use crate::file::table::{TableReader, TableRow};
 use crate::file::{HEADER, MAGIC, VERSION};
 use crate::model::{
     CodeLocation, FileEnding, Meta, Profile, ProfileFrame, ProfileModule, ProfileProcess,
-    ProfileSample, ProfileThread, ProfileUpdate, Rate, SampledEvent, Time, WeightUnit,
+    ProfileRate, ProfileSample, ProfileThread, ProfileUpdate, SampledEvent, Time, WeightUnit,
 };
 use crate::stacks::{StackNode, Stacks};
 
@@ -26,7 +26,7 @@ pub struct ProfileReader<R> {
 
 impl<R> std::fmt::Debug for ProfileReader<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut reader = f.debug_struct("Reader");
+        let mut reader = f.debug_struct("ProfileReader");
         reader.field("profile", &self.profile);
         reader.finish_non_exhaustive()
     }
@@ -58,8 +58,8 @@ impl<R: Read> ProfileReader<R> {
             match self.blocks.next()? {
                 NextBlock::Block(block) => self.profile.take(&block, self.taken_samples)?,
                 NextBlock::End => return Ok(()),
-                NextBlock::Cut(offset, why) => {
-                    self.profile.ending = FileEnding::Cut { offset, why };
+                NextBlock::Cut(offset, reason) => {
+                    self.profile.ending = FileEnding::Cut { offset, reason };
                     return Ok(());
                 }
             }
@@ -104,7 +104,7 @@ impl Profile {
     /// Adds the content of a block; `taken` samples were taken out before.
     fn take(&mut self, block: &Block, taken: usize) -> Result<(), FileError> {
         match block.kind {
-            kind::META => each(block, |fact: MetaEntry| note(&mut self.meta, fact)),
+            kind::META => each(block, |entry: MetaEntry| note(&mut self.meta, entry)),
             kind::MODULES => each(block, |module: ProfileModule| {
                 add(&mut self.modules, module)
             }),
@@ -141,8 +141,8 @@ impl Profile {
         }
     }
 
-    fn check_location(&self, place: CodeLocation) -> RowCheck {
-        match place {
+    fn check_location(&self, location: CodeLocation) -> RowCheck {
+        match location {
             CodeLocation::Kernel(_) => Ok(()),
             CodeLocation::Module(module, _) => self
                 .module(module)
@@ -155,8 +155,8 @@ impl Profile {
         }
     }
 
-    fn apply(&mut self, change: ProfileUpdate) -> RowCheck {
-        match change {
+    fn apply(&mut self, update: ProfileUpdate) -> RowCheck {
+        match update {
             ProfileUpdate::ProcessEnd(id, time) => {
                 let process = self.processes.get_mut(id.0 as usize);
                 process.ok_or("its process is not known")?.end = Some(time);
@@ -191,9 +191,9 @@ impl Profile {
         Ok(())
     }
 
-    fn add_stack_run(&mut self, chain: &StackRun) -> RowCheck {
-        let mut parent = chain.parent;
-        for frame in &chain.frames {
+    fn add_stack_run(&mut self, run: &StackRun) -> RowCheck {
+        let mut parent = run.parent;
+        for frame in &run.frames {
             self.frame(*frame).ok_or("a frame of it is not known")?;
             let frame = *frame;
             let stack = self.stacks.push(StackNode { parent, frame });
@@ -202,11 +202,11 @@ impl Profile {
         Ok(())
     }
 
-    fn end(&mut self, totals: &EndRecord, taken: usize) -> RowCheck {
-        if totals.samples != (taken + self.samples.len()) as u64 {
+    fn end(&mut self, end: &EndRecord, taken: usize) -> RowCheck {
+        if end.samples != (taken + self.samples.len()) as u64 {
             return Err("the profile has not as many samples as it says");
         }
-        self.ending = FileEnding::Proper { time: totals.time };
+        self.ending = FileEnding::Proper { time: end.time };
         Ok(())
     }
 }
@@ -251,8 +251,8 @@ fn note(meta: &mut Meta, MetaEntry { key, value }: MetaEntry) -> RowCheck {
     match key.as_str() {
         "started" => meta.started = number()?,
         "clock" => meta.clock = Time(number()?),
-        "frequency" => meta.event.rate = Rate::Frequency(number()?),
-        "period" => meta.event.rate = Rate::Period(number()?),
+        "frequency" => meta.event.rate = ProfileRate::Frequency(number()?),
+        "period" => meta.event.rate = ProfileRate::Period(number()?),
         "unit" if value == "ns" => meta.event.unit = WeightUnit::Nanoseconds,
         "command" => meta.command.push(value),
         "host" => meta.host = value,

@@ -68,8 +68,8 @@ impl Selection<'_> {
         if self.module.is_none() && self.function.is_none() {
             return None;
         }
-        let passes = |test: &Option<NamePredicate<'_>>, name: &str| {
-            test.as_ref().is_none_or(|test| test(name))
+        let passes = |predicate: &Option<NamePredicate<'_>>, name: &str| {
+            predicate.as_ref().is_none_or(|test| test(name))
         };
         let functions: Vec<bool> = (named.functions().iter())
             .map(|function| {

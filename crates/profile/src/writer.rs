@@ -13,8 +13,8 @@ use crate::intern::{
     StackLookup, number,
 };
 use crate::model::{
-    CodeLocation, LostSamples, Meta, ProcessId, ProfileProcess, ProfileSample, ProfileThread,
-    ProfileUpdate, Rate, RecordedSymbol, ThreadId, Time, WeightUnit,
+    CodeLocation, LostSamples, Meta, ProcessId, ProfileProcess, ProfileRate, ProfileSample,
+    ProfileThread, ProfileUpdate, RecordedSymbol, ThreadId, Time, WeightUnit,
 };
 use crate::stacks::StackId;
 use unspool_rows::RuntimeAddr;
@@ -31,17 +31,17 @@ pub struct ProfileWriter<W: Write> {
     /// Whether the last write failed. The output may then end within a block, and nothing can
     /// follow it.
     has_failed: bool,
-    sealer: BlockWriter,
+    block_writer: BlockWriter,
     modules: ModuleInterner,
     arguments: ArgumentInterner,
     frames: FrameInterner,
-    tree: StackInterner,
+    interner: StackInterner,
     addresses: Vec<Addresses>,
     threads: Vec<(ProcessId, LastStack)>,
     pending: PendingRows,
     samples: u64,
     meta: Meta,
-    count: CompletenessCounter,
+    counter: CompletenessCounter,
 }
 
 /// Pending rows.
@@ -49,7 +49,7 @@ pub struct ProfileWriter<W: Write> {
 struct PendingRows {
     processes: TableWriter<ProfileProcess, 4>,
     threads: TableWriter<ProfileThread, 4>,
-    changes: TableWriter<ProfileUpdate, 4>,
+    updates: TableWriter<ProfileUpdate, 4>,
     symbols: TableWriter<RecordedSymbol, 5>,
     samples: TableWriter<ProfileSample, 7>,
     lost: TableWriter<LostSamples, 4>,
@@ -65,19 +65,22 @@ impl<W: Write> ProfileWriter<W> {
         let mut writer = ProfileWriter {
             out,
             has_failed: false,
-            sealer: BlockWriter::new()?,
+            block_writer: BlockWriter::new()?,
             modules: ModuleInterner::default(),
             arguments: ArgumentInterner::default(),
             frames: FrameInterner::default(),
-            tree: StackInterner::default(),
+            interner: StackInterner::default(),
             addresses: Vec::new(),
             threads: Vec::new(),
             pending: PendingRows::default(),
             samples: 0,
             meta: meta.clone(),
-            count: CompletenessCounter::default(),
+            counter: CompletenessCounter::default(),
         };
-        writer.sealer.blocks.extend_from_slice(&file::header());
+        writer
+            .block_writer
+            .blocks
+            .extend_from_slice(&file::header());
         writer.seal_all(facts(meta))?;
         writer.write()?;
         Ok(writer)
@@ -95,7 +98,7 @@ impl<W: Write> ProfileWriter<W> {
         self.addresses.push(Addresses::default());
         self.pending.processes.push(process);
         if let Some(end) = process.end {
-            self.change(&ProfileUpdate::ProcessEnd(id, end));
+            self.update(&ProfileUpdate::ProcessEnd(id, end));
         }
         id
     }
@@ -106,19 +109,19 @@ impl<W: Write> ProfileWriter<W> {
         self.threads.push((thread.process, LastStack::default()));
         self.pending.threads.push(thread);
         if let Some(end) = thread.end {
-            self.change(&ProfileUpdate::ThreadEnd(id, end));
+            self.update(&ProfileUpdate::ThreadEnd(id, end));
         }
         id
     }
 
     /// Adds an update of an earlier process, thread or module.
-    pub fn change(&mut self, change: &ProfileUpdate) {
-        if let ProfileUpdate::ThreadEnd(thread, _) = change
+    pub fn update(&mut self, update: &ProfileUpdate) {
+        if let ProfileUpdate::ThreadEnd(thread, _) = update
             && let Some((_, last)) = self.threads.get_mut(thread.0 as usize)
         {
             *last = LastStack::default();
         }
-        self.pending.changes.push(change);
+        self.pending.updates.push(update);
     }
 
     /// Discards the code locations of this process's addresses: mappings changed, or code was
@@ -136,7 +139,7 @@ impl<W: Write> ProfileWriter<W> {
 
     /// Adds lost samples.
     pub fn lost(&mut self, lost: &LostSamples) {
-        self.count.add_lost(lost.count);
+        self.counter.add_lost(lost.count);
         self.pending.lost.push(lost);
     }
 
@@ -169,7 +172,7 @@ impl<W: Write> ProfileWriter<W> {
             addresses,
             modules: &mut self.modules,
             frames: &mut self.frames,
-            tree: &mut self.tree,
+            interner: &mut self.interner,
         };
         finder.stack(last, frames, resolve)
     }
@@ -182,13 +185,14 @@ impl<W: Write> ProfileWriter<W> {
     /// and cannot be written.
     pub fn sample(&mut self, sample: &ProfileSample) -> io::Result<()> {
         let is_known = (sample.thread.0 as usize) < self.threads.len();
-        if !is_known || !self.tree.has(sample.stack) {
+        if !is_known || !self.interner.has(sample.stack) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.pending.samples.push(sample);
         self.samples += 1;
-        let (stacks, frames) = (self.tree.stacks(), self.frames.all());
-        self.count.add(stacks, frames, sample.stack, sample.end, 1);
+        let (stacks, frames) = (self.interner.stacks(), self.frames.all());
+        self.counter
+            .add(stacks, frames, sample.stack, sample.end, 1);
         match self.pending.samples.has_full() {
             true => self.flush(),
             false => Ok(()),
@@ -200,7 +204,7 @@ impl<W: Write> ProfileWriter<W> {
     pub fn completeness(&self) -> Completeness {
         let module = |id| self.modules.get(id);
         let frames = self.frames.all();
-        self.count.completeness(&self.meta, frames, module)
+        self.counter.completeness(&self.meta, frames, module)
     }
 
     /// Writes all pending rows.
@@ -209,16 +213,16 @@ impl<W: Write> ProfileWriter<W> {
     ///
     /// It cannot be written. The output so far is a valid profile; nothing can be added to it.
     pub fn flush(&mut self) -> io::Result<()> {
-        let (sealer, pending) = (&mut self.sealer, &mut self.pending);
+        let (sealer, pending) = (&mut self.block_writer, &mut self.pending);
         pending.processes.write_blocks(sealer)?;
         pending.threads.write_blocks(sealer)?;
         self.modules.table.write_blocks(sealer)?;
-        pending.changes.write_blocks(sealer)?;
+        pending.updates.write_blocks(sealer)?;
         self.frames.table.write_blocks(sealer)?;
         self.arguments.table.write_blocks(sealer)?;
         self.frames.called_with.write_blocks(sealer)?;
         pending.symbols.write_blocks(sealer)?;
-        self.tree.table().write_blocks(sealer)?;
+        self.interner.table().write_blocks(sealer)?;
         pending.samples.write_blocks(sealer)?;
         pending.lost.write_blocks(sealer)?;
         self.write()
@@ -243,7 +247,7 @@ impl<W: Write> ProfileWriter<W> {
     ) -> io::Result<()> {
         let mut table = TableWriter::default();
         rows.into_iter().for_each(|row| table.push(&row));
-        table.write_blocks(&mut self.sealer)
+        table.write_blocks(&mut self.block_writer)
     }
 
     /// Writes the finished blocks.
@@ -251,10 +255,10 @@ impl<W: Write> ProfileWriter<W> {
         if self.has_failed {
             return Err(io::Error::other("an earlier write to the profile failed"));
         }
-        let written = self.out.write_all(&self.sealer.blocks);
+        let written = self.out.write_all(&self.block_writer.blocks);
         let written = written.and_then(|()| self.out.flush());
         self.has_failed = written.is_err();
-        self.sealer.blocks.clear();
+        self.block_writer.blocks.clear();
         written
     }
 }
@@ -262,28 +266,28 @@ impl<W: Write> ProfileWriter<W> {
 /// The stored form of the metadata.
 fn facts(meta: &Meta) -> Vec<MetaEntry> {
     let number = |number: u64| number.to_string();
-    let mut facts = vec![
+    let mut abi_info = vec![
         ("host", meta.host.clone()),
         ("kernel", meta.kernel.clone()),
         ("arch", meta.arch.clone()),
         ("tool", meta.tool.clone()),
         ("event", meta.event.name.clone()),
     ];
-    facts.retain(|(_, value)| !value.is_empty());
-    facts.push(("started", number(meta.started)));
-    facts.push(("clock", number(meta.clock.0)));
+    abi_info.retain(|(_, value)| !value.is_empty());
+    abi_info.push(("started", number(meta.started)));
+    abi_info.push(("clock", number(meta.clock.0)));
     match meta.event.rate {
-        Rate::Unknown => {}
-        Rate::Frequency(hertz) => facts.push(("frequency", number(hertz))),
-        Rate::Period(events) => facts.push(("period", number(events))),
+        ProfileRate::Unknown => {}
+        ProfileRate::Frequency(hertz) => abi_info.push(("frequency", number(hertz))),
+        ProfileRate::Period(events) => abi_info.push(("period", number(events))),
     }
     if meta.event.unit == WeightUnit::Nanoseconds {
-        facts.push(("unit", "ns".into()));
+        abi_info.push(("unit", "ns".into()));
     }
-    facts.extend(meta.command.iter().map(|word| ("command", word.clone())));
+    abi_info.extend(meta.command.iter().map(|word| ("command", word.clone())));
     let fact = |(key, value): (&str, String)| MetaEntry {
         key: key.into(),
         value,
     };
-    facts.into_iter().map(fact).collect()
+    abi_info.into_iter().map(fact).collect()
 }

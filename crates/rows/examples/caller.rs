@@ -25,8 +25,8 @@ impl Memory for Stack {
         let found = offset
             .ok()
             .and_then(|offset| bytes.get(offset..)?.get(..into.len()));
-        let why = UnreadableReason::Unmapped;
-        into.copy_from_slice(found.ok_or(Unreadable { addr, why })?);
+        let reason = UnreadableReason::Unmapped;
+        into.copy_from_slice(found.ok_or(Unreadable { addr, reason })?);
         Ok(())
     }
 }

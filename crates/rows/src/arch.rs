@@ -30,7 +30,7 @@ pub enum Arch {
         /// The ELF header's `e_machine`.
         machine: u16,
         /// The size of an address.
-        word: AddressSize,
+        address_size: AddressSize,
     },
 }
 
@@ -87,7 +87,7 @@ pub struct ArchSpec {
     /// The name as printed and parsed: `x86-64`.
     pub name: &'static str,
     /// The size of an address.
-    pub word: AddressSize,
+    pub address_size: AddressSize,
     /// Register names with their DWARF numbers; the first name of a number is printed, the
     /// others are accepted.
     pub names: &'static [(u16, &'static str)],
@@ -118,7 +118,7 @@ pub enum DefaultRule {
 }
 
 impl ArchSpec {
-    /// A register of an unknown ABI. It is above [`crate::Registers::LIMIT`], so it has no value in
+    /// A register of an unknown ABI. It is above [`crate::Registers::END`], so it has no value in
     /// any frame.
     pub const NONE: Register = Register(u16::MAX);
 }
@@ -126,10 +126,10 @@ impl ArchSpec {
 static OTHER_32: ArchSpec = other(AddressSize::W32);
 static OTHER_64: ArchSpec = other(AddressSize::W64);
 
-const fn other(word: AddressSize) -> ArchSpec {
+const fn other(address_size: AddressSize) -> ArchSpec {
     ArchSpec {
         name: "other",
-        word,
+        address_size,
         names: &[],
         stack_pointer: ArchSpec::NONE,
         pc: ArchSpec::NONE,
@@ -146,13 +146,16 @@ impl Arch {
 
     /// The architecture of an ELF file with this `e_machine` and class.
     #[must_use]
-    pub const fn from_elf(machine: u16, word: AddressSize) -> Arch {
-        match (machine, word) {
+    pub const fn from_elf(machine: u16, address_size: AddressSize) -> Arch {
+        match (machine, address_size) {
             (62, AddressSize::W64) => Arch::X86_64,
             (3, AddressSize::W32) => Arch::I386,
             (40, AddressSize::W32) => Arch::Arm,
             (183, AddressSize::W64) => Arch::Aarch64,
-            _ => Arch::Other { machine, word },
+            _ => Arch::Other {
+                machine,
+                address_size,
+            },
         }
     }
 
@@ -177,11 +180,11 @@ impl Arch {
             Arch::Arm => &arm::SPEC,
             Arch::Aarch64 => &aarch64::SPEC,
             Arch::Other {
-                word: AddressSize::W32,
+                address_size: AddressSize::W32,
                 ..
             } => &OTHER_32,
             Arch::Other {
-                word: AddressSize::W64,
+                address_size: AddressSize::W64,
                 ..
             } => &OTHER_64,
         }
@@ -272,14 +275,17 @@ mod tests {
     #[test]
     fn machine_numbers_round_trip() {
         for arch in Arch::KNOWN {
-            assert_eq!(Arch::from_elf(arch.elf_machine(), arch.spec().word), arch);
+            assert_eq!(
+                Arch::from_elf(arch.elf_machine(), arch.spec().address_size),
+                arch
+            );
         }
     }
 
     /// x32 and AArch64's ILP32 among them: a known machine of the other class is a different one.
     #[test]
     fn nothing_is_taken_from_another_architecture() {
-        for (machine, word) in [
+        for (machine, address_size) in [
             (62, AddressSize::W32),
             (183, AddressSize::W32),
             (3, AddressSize::W64),
@@ -287,9 +293,18 @@ mod tests {
             (20, AddressSize::W32),
             (0, AddressSize::W64),
         ] {
-            let arch = Arch::from_elf(machine, word);
-            assert_eq!(arch, Arch::Other { machine, word });
-            assert_eq!((arch.elf_machine(), arch.spec().word), (machine, word));
+            let arch = Arch::from_elf(machine, address_size);
+            assert_eq!(
+                arch,
+                Arch::Other {
+                    machine,
+                    address_size
+                }
+            );
+            assert_eq!(
+                (arch.elf_machine(), arch.spec().address_size),
+                (machine, address_size)
+            );
             assert_eq!(arch.spec().mode_bits, 0);
             for number in 0..=u16::MAX {
                 let register = Register(number);

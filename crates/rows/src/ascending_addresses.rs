@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_forgotten() {
+    fn removed_addresses_are_forgotten() {
         let mut descent = AddressStack::<3>::new();
         for address in [30, 20, 10] {
             descent.push(address).unwrap();

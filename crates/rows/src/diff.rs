@@ -33,14 +33,14 @@ pub enum DiffScope {
 pub fn differences<'t>(
     left: &'t Table,
     right: &'t Table,
-    compare: DiffScope,
+    scope: DiffScope,
 ) -> Vec<RowDifference<'t>> {
     let mut found: Vec<RowDifference<'t>> = Vec::new();
     for_each_range(left, right, |start, end, l, r| {
         let l_row = l.and_then(|span| left.row(span.row));
         let r_row = r.and_then(|span| right.row(span.row));
         let same_entry =
-            compare == DiffScope::Rows || entry(left, l).map(facts) == entry(right, r).map(facts);
+            scope == DiffScope::Rows || entry(left, l).map(facts) == entry(right, r).map(facts);
         if l_row != r_row || !same_entry {
             found.push(RowDifference {
                 start,

@@ -1,8 +1,8 @@
 //! DWARF expressions in call frame information: a small stack machine with fixed limits.
 //!
 //! Implements the operations that DWARF 5 §6.4.2 leaves legal in CFI. Branches would make the
-//! machine Turing-complete, so it has limits, [`MAX_STEPS`] and [`MAX_STACK`]. They are the same
-//! for every consumer: an expression that exceeds them has no value anywhere.
+//! machine Turing-complete, so it has limits, [`MAX_STEPS`] and [`MAX_STACK_VALUES`]. They are the
+//! same for every consumer: an expression that exceeds them has no value anywhere.
 
 use crate::addr::{RuntimeAddr, Vaddr};
 use crate::arch::{Abi, AddressSize};
@@ -18,7 +18,7 @@ pub use operation::{Operand, Operation, Operations};
 pub const MAX_STEPS: u32 = 1024;
 
 /// The limit of values on the stack: the same as in libgcc's unwinder (`execute_stack_op`).
-pub const MAX_STACK: usize = 64;
+pub const MAX_STACK_VALUES: usize = 64;
 
 /// The bytes of a DWARF expression, operands in the byte order of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,8 +48,8 @@ pub enum ExpressionError {
         /// Offset of the operation in the expression, in bytes.
         offset: usize,
     },
-    /// More than [`MAX_STACK`] values.
-    #[error("more than {max} values on the stack at byte {offset}", max = MAX_STACK)]
+    /// More than [`MAX_STACK_VALUES`] values.
+    #[error("more than {max} values on the stack at byte {offset}", max = MAX_STACK_VALUES)]
     Overflow {
         /// Offset of the operation in the expression, in bytes.
         offset: usize,
@@ -90,8 +90,8 @@ impl<'e> Expression<'e> {
     /// Evaluates the expression in `frame`. `initial` is on the stack at the start, if present (the
     /// CFA, for a register's rule).
     ///
-    /// Bounded by [`MAX_STEPS`] and [`MAX_STACK`]; allocates nothing; async-signal-safe if the
-    /// frame's memory is.
+    /// Bounded by [`MAX_STEPS`] and [`MAX_STACK_VALUES`]; allocates nothing; async-signal-safe if
+    /// the frame's memory is.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl<'e> Expression<'e> {
         frame: &FrameContext<'_, M>,
         initial: Option<u64>,
     ) -> Result<u64, ExpressionError> {
-        let mut machine = StackMachine::new(frame.abi.arch.spec().word);
+        let mut machine = StackMachine::new(frame.abi.arch.spec().address_size);
         if let Some(value) = initial {
             machine.at_operation(0).push(value)?;
         }
@@ -132,9 +132,9 @@ impl<'e> Expression<'e> {
 
 /// The stack and the width of its values.
 struct StackMachine {
-    stack: [u64; MAX_STACK],
+    stack: [u64; MAX_STACK_VALUES],
     len: usize,
-    word: AddressSize,
+    address_size: AddressSize,
 }
 
 /// The machine during the operation at `offset`, for error messages.
@@ -144,11 +144,11 @@ struct OperationContext<'m> {
 }
 
 impl StackMachine {
-    fn new(word: AddressSize) -> Self {
+    fn new(address_size: AddressSize) -> Self {
         StackMachine {
-            stack: [0; MAX_STACK],
+            stack: [0; MAX_STACK_VALUES],
             len: 0,
-            word,
+            address_size,
         }
     }
 
@@ -168,7 +168,7 @@ impl StackMachine {
 impl OperationContext<'_> {
     /// Pushes a value, cut to the width of an address (DWARF 5 §2.5.1: the generic type).
     fn push(&mut self, value: u64) -> Result<(), ExpressionError> {
-        let value = value & self.machine.word.mask();
+        let value = value & self.machine.address_size.mask();
         let slot =
             self.machine
                 .stack
@@ -200,7 +200,7 @@ impl OperationContext<'_> {
 
     /// The value as a signed number of the width of an address.
     fn signed(&self, value: u64) -> i64 {
-        let unused = 64 - 8 * u32::from(self.machine.word.bytes());
+        let unused = 64 - 8 * u32::from(self.machine.address_size.bytes());
         (value << unused).cast_signed() >> unused
     }
 
@@ -230,10 +230,10 @@ impl OperationContext<'_> {
             DW_OP_DUP | DW_OP_DROP | DW_OP_OVER | DW_OP_PICK | DW_OP_SWAP | DW_OP_ROT => {
                 self.rearrange(operation)?;
             }
-            DW_OP_DEREF => self.load(self.machine.word.bytes(), frame)?,
+            DW_OP_DEREF => self.load(self.machine.address_size.bytes(), frame)?,
             DW_OP_DEREF_SIZE => {
                 let size = u8::try_from(operation.unsigned()).unwrap_or(0);
-                if size == 0 || size > self.machine.word.bytes() {
+                if size == 0 || size > self.machine.address_size.bytes() {
                     return Err(self.illegal(operation));
                 }
                 self.load(size, frame)?;
@@ -324,7 +324,7 @@ impl OperationContext<'_> {
         let by_zero = ExpressionError::DivisionByZero {
             offset: self.offset,
         };
-        let bits = u64::from(self.machine.word.bytes()) * 8;
+        let bits = u64::from(self.machine.address_size.bytes()) * 8;
         self.push(match operation.opcode {
             DW_OP_AND => lhs & rhs,
             DW_OP_OR => lhs | rhs,

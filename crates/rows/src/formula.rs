@@ -18,14 +18,14 @@
 //!
 //! [`Formula::parse`] reads the text, [`Formula::assemble`] writes operations, and
 //! [`Formula::from_expression`] lifts operations to a formula. All are bounded: a formula that is
-//! written out has at most [`MAX_SIZE`] nodes, nested at most [`MAX_DEPTH`] deep. [`Statement`] is
+//! written out has at most [`MAX_NODES`] nodes, nested at most [`MAX_DEPTH`] deep. [`Statement`] is
 //! a whole line, `rbx = *(cfa-16)`.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 
 use crate::arch::{Abi, RegisterName};
-use crate::expression::{Expression, ExpressionError, MAX_STACK, Operand, operation};
+use crate::expression::{Expression, ExpressionError, MAX_STACK_VALUES, Operand, operation};
 use crate::leb128::{put_signed, put_unsigned};
 use crate::register::Register;
 use crate::text::assemble;
@@ -37,7 +37,7 @@ pub use parse::FormulaParseError;
 pub use statement::{ExpressionUse, OperationsText, Statement};
 
 /// The limit of nodes in a formula that is written out.
-pub const MAX_SIZE: u32 = 1024;
+pub const MAX_NODES: u32 = 1024;
 
 /// The limit of nesting. Evaluation takes at most this many values on the stack, and the CFA.
 pub const MAX_DEPTH: u8 = 60;
@@ -132,7 +132,7 @@ struct MeasuredNode {
 /// An expression as a formula. Nodes stand after their operands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Formula {
-    parts: Vec<MeasuredNode>,
+    nodes: Vec<MeasuredNode>,
     root: NodeId,
     abi: Abi,
 }
@@ -153,12 +153,12 @@ pub enum FormulaError {
     /// It computes something that its value does not depend on, and that may have no value.
     #[error("a value is computed and not used")]
     Unused,
-    /// It is larger than [`MAX_SIZE`], or deeper than [`MAX_DEPTH`].
+    /// It is larger than [`MAX_NODES`], or deeper than [`MAX_DEPTH`].
     #[error("the formula would be too large")]
     TooLarge,
 }
 
-/// A formula that would be larger than [`MAX_SIZE`], or deeper than [`MAX_DEPTH`].
+/// A formula that would be larger than [`MAX_NODES`], or deeper than [`MAX_DEPTH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TooLarge;
 
@@ -170,20 +170,20 @@ impl From<TooLarge> for FormulaError {
 
 /// Nodes that become a formula.
 struct FormulaBuilder {
-    parts: Vec<MeasuredNode>,
+    nodes: Vec<MeasuredNode>,
     abi: Abi,
 }
 
 impl FormulaBuilder {
     fn new(abi: Abi) -> FormulaBuilder {
         FormulaBuilder {
-            parts: Vec::new(),
+            nodes: Vec::new(),
             abi,
         }
     }
 
     fn part(&self, id: NodeId) -> Option<MeasuredNode> {
-        self.parts.get(id.0).copied()
+        self.nodes.get(id.0).copied()
     }
 
     fn number_at(&self, id: NodeId) -> Option<i64> {
@@ -200,15 +200,17 @@ impl FormulaBuilder {
             size = size.saturating_add(part.size);
         }
         let depth = depth + 1; // of operands at most `MAX_DEPTH` deep
-        if depth > MAX_DEPTH || size > MAX_SIZE {
+        if depth > MAX_DEPTH || size > MAX_NODES {
             return Err(TooLarge);
         }
-        self.parts.push(MeasuredNode { node, depth, size });
-        Ok(NodeId(self.parts.len() - 1))
+        self.nodes.push(MeasuredNode { node, depth, size });
+        Ok(NodeId(self.nodes.len() - 1))
     }
 
     fn number(&mut self, number: u64) -> Result<NodeId, TooLarge> {
-        self.push(Node::Number(number & self.abi.arch.spec().word.mask()))
+        self.push(Node::Number(
+            number & self.abi.arch.spec().address_size.mask(),
+        ))
     }
 
     /// Two operands; `a + -8` is `a - 8`.
@@ -235,7 +237,7 @@ impl FormulaBuilder {
 
     fn finish(self, root: NodeId) -> Formula {
         Formula {
-            parts: self.parts,
+            nodes: self.nodes,
             root,
             abi: self.abi,
         }
@@ -244,7 +246,7 @@ impl FormulaBuilder {
 
 /// A word as a signed number.
 fn signed(number: u64, abi: Abi) -> i64 {
-    operation::sign_extend(number, abi.arch.spec().word.bytes()).cast_signed()
+    operation::sign_extend(number, abi.arch.spec().address_size.bytes()).cast_signed()
 }
 
 impl Formula {
@@ -278,7 +280,7 @@ impl Formula {
         for operation in expression.operations(abi) {
             let operation = operation?;
             reading.read(&operation)?;
-            if reading.stack.len() > MAX_STACK {
+            if reading.stack.len() > MAX_STACK_VALUES {
                 let offset = operation.offset;
                 return Err(ExpressionError::Overflow { offset }.into());
             }
@@ -294,11 +296,11 @@ impl Formula {
     /// Whether the value depends on everything that is computed, except constants.
     fn uses_all(&self) -> bool {
         let mut used = Vec::new();
-        used.resize(self.parts.len(), false);
+        used.resize(self.nodes.len(), false);
         if let Some(root) = used.get_mut(self.root.0) {
             *root = true;
         }
-        for (at, part) in self.parts.iter().enumerate().rev() {
+        for (at, part) in self.nodes.iter().enumerate().rev() {
             let is_used = used.get(at) == Some(&true);
             match part.node {
                 _ if is_used => {}
@@ -321,8 +323,8 @@ impl Formula {
     /// [`FormulaError::TooLarge`].
     pub fn loaded(mut self) -> Result<Formula, FormulaError> {
         let abi = self.abi;
-        let parts = core::mem::take(&mut self.parts);
-        let mut builder = FormulaBuilder { parts, abi };
+        let nodes = core::mem::take(&mut self.nodes);
+        let mut builder = FormulaBuilder { nodes, abi };
         let root = builder.push(Node::Load(None, self.root))?;
         Ok(builder.finish(root))
     }
@@ -332,7 +334,7 @@ impl Formula {
     pub fn address(&self) -> Option<Formula> {
         match self.node(self.root) {
             Node::Load(None, address) => Some(Formula {
-                parts: self.parts.clone(),
+                nodes: self.nodes.clone(),
                 root: address,
                 abi: self.abi,
             }),
@@ -371,7 +373,7 @@ impl Formula {
         self.count_cfa(self.root) != 0
     }
 
-    /// How often the formula mentions the CFA: at most [`MAX_SIZE`] times.
+    /// How often the formula mentions the CFA: at most [`MAX_NODES`] times.
     fn count_cfa(&self, id: NodeId) -> u32 {
         match self.node(id) {
             Node::Cfa => 1,
@@ -380,7 +382,7 @@ impl Formula {
     }
 
     fn node(&self, id: NodeId) -> Node {
-        let part = self.parts.get(id.0);
+        let part = self.nodes.get(id.0);
         part.map_or(Node::Number(0), |part| part.node)
     }
 
@@ -439,7 +441,7 @@ impl FormulaReader {
             DW_OP_DEREF => Node::Load(None, self.pop(offset)?),
             DW_OP_DEREF_SIZE => {
                 let size = u8::try_from(operation.unsigned()).unwrap_or(0);
-                if size == 0 || size > self.builder.abi.arch.spec().word.bytes() {
+                if size == 0 || size > self.builder.abi.arch.spec().address_size.bytes() {
                     return Err(ExpressionError::Illegal { opcode, offset }.into());
                 }
                 Node::Load(Some(size), self.pop(offset)?)

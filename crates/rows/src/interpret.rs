@@ -125,7 +125,9 @@ pub fn cfa<M: Memory + ?Sized>(
             .evaluate(frame, None)
             .map_err(StepError::CfaExpression)?,
     };
-    Ok(RuntimeAddr(value & frame.abi.arch.spec().word.mask()))
+    Ok(RuntimeAddr(
+        value & frame.abi.arch.spec().address_size.mask(),
+    ))
 }
 
 /// The caller's value of one register, and its location.
@@ -156,7 +158,7 @@ pub fn recover<M: Memory + ?Sized>(
         };
     };
     let at_cfa =
-        |offset: i64| cfa.0.wrapping_add_signed(offset) & frame.abi.arch.spec().word.mask();
+        |offset: i64| cfa.0.wrapping_add_signed(offset) & frame.abi.arch.spec().address_size.mask();
     match rule {
         RegisterRule::Undefined => RecoveredRegister {
             location: RegisterLocation::Unrecoverable,
@@ -188,11 +190,11 @@ pub fn recover<M: Memory + ?Sized>(
 
 fn same<M: Memory + ?Sized>(
     frame: &FrameContext<'_, M>,
-    place: RegisterLocation,
+    location: RegisterLocation,
     source: Register,
 ) -> RecoveredRegister {
     RecoveredRegister {
-        location: place,
+        location,
         value: frame.registers.get(source),
         error: None,
     }
@@ -202,7 +204,7 @@ fn load<M: Memory + ?Sized>(frame: &FrameContext<'_, M>, addr: RuntimeAddr) -> R
     let read = read_word(
         frame.memory,
         addr,
-        frame.abi.arch.spec().word,
+        frame.abi.arch.spec().address_size,
         frame.abi.endian,
     );
     RecoveredRegister {

@@ -68,12 +68,12 @@ impl<M: Memory + ?Sized> Memory for &M {
 
 /// Why memory could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("memory at {addr} is unreadable: {why}")]
+#[error("memory at {addr} is unreadable: {reason}")]
 pub struct Unreadable {
     /// The first byte that could not be read.
     pub addr: RuntimeAddr,
     /// The reason.
-    pub why: UnreadableReason,
+    pub reason: UnreadableReason,
 }
 
 /// The reasons for which a [`Memory`] refuses a read.
@@ -104,7 +104,7 @@ impl Unreadable {
     pub fn unmapped(addr: RuntimeAddr) -> Self {
         Unreadable {
             addr,
-            why: UnreadableReason::Unmapped,
+            reason: UnreadableReason::Unmapped,
         }
     }
 }
@@ -138,8 +138,8 @@ pub fn read_uint<M: Memory + ?Sized>(
 pub fn read_word<M: Memory + ?Sized>(
     memory: &M,
     addr: RuntimeAddr,
-    word: AddressSize,
+    address_size: AddressSize,
     endian: Endian,
 ) -> Result<u64, Unreadable> {
-    read_uint(memory, addr, word.bytes(), endian)
+    read_uint(memory, addr, address_size.bytes(), endian)
 }

@@ -6,25 +6,25 @@ pub struct Register(pub u16);
 
 /// The known values of one frame's registers.
 ///
-/// Holds registers with DWARF numbers below [`Registers::LIMIT`], which covers every general
+/// Holds registers with DWARF numbers below [`Registers::END`], which covers every general
 /// register of the supported architectures and AArch64's callee-saved `d8`–`d15` (72–79, their
 /// 64 bits). Fixed size, no allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
     known: u128,
-    values: [u64; Registers::LIMIT as usize],
+    values: [u64; Registers::END as usize],
 }
 
 impl Registers {
     /// One more than the greatest register number that fits.
-    pub const LIMIT: u16 = 96;
+    pub const END: u16 = 96;
 
     /// A frame without known registers.
     #[must_use]
     pub const fn new() -> Self {
         Registers {
             known: 0,
-            values: [0; Self::LIMIT as usize],
+            values: [0; Self::END as usize],
         }
     }
 
@@ -35,7 +35,7 @@ impl Registers {
         (self.known >> register.0 & 1 != 0).then_some(*value)
     }
 
-    /// Makes `register` known. A register at or above [`Registers::LIMIT`] is ignored.
+    /// Makes `register` known. A register at or above [`Registers::END`] is ignored.
     pub fn set(&mut self, register: Register, value: u64) {
         if let Some(slot) = self.values.get_mut(usize::from(register.0)) {
             *slot = value;

@@ -70,8 +70,15 @@ impl fmt::Display for AbiText {
             Endian::Big => "big",
         };
         match self.0.arch {
-            Arch::Other { machine, word } => {
-                write!(f, "arch machine-{machine}-{} {endian}", word.bytes() * 8)
+            Arch::Other {
+                machine,
+                address_size,
+            } => {
+                write!(
+                    f,
+                    "arch machine-{machine}-{} {endian}",
+                    address_size.bytes() * 8
+                )
             }
             arch => write!(f, "arch {} {endian}", arch.spec().name),
         }
@@ -237,7 +244,7 @@ pub(crate) fn assemble(
     out.push(opcode);
     match operand {
         Operand::None => {}
-        Operand::Address => put_fixed(out, first, abi.arch.spec().word.bytes(), abi.endian),
+        Operand::Address => put_fixed(out, first, abi.arch.spec().address_size.bytes(), abi.endian),
         Operand::Unsigned(size) | Operand::Signed(size) => put_fixed(out, first, size, abi.endian),
         Operand::Branch => put_fixed(out, first, 2, abi.endian),
         Operand::Uleb => put_unsigned(out, first),

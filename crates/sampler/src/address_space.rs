@@ -110,8 +110,8 @@ impl ProcessSpace {
         places.into_iter().for_each(|place| self.add_slot(place));
     }
 
-    fn add_slot(&mut self, place: Option<ModuleSlot>) {
-        match place {
+    fn add_slot(&mut self, slot: Option<ModuleSlot>) {
+        match slot {
             Some(ModuleSlot(number @ 0..64)) => self.low_slots |= 1 << number,
             Some(place) => drop(self.high_slots.insert(place)),
             None => {}
@@ -260,10 +260,10 @@ impl Modules for ProcessSpace {
         self.low_slots
     }
 
-    fn is_there(&self, place: ModuleSlot) -> bool {
-        match place.0 {
-            0..64 => self.low_slots >> place.0 & 1 != 0,
-            _ => self.high_slots.contains(&place),
+    fn is_mapped(&self, slot: ModuleSlot) -> bool {
+        match slot.0 {
+            0..64 => self.low_slots >> slot.0 & 1 != 0,
+            _ => self.high_slots.contains(&slot),
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use unspool_arg_table::{
-    ArgFrame, Certainty, CodeRange, DisplayKind, TableParameter, TextPreview, UnprovenRules,
+    ArgFrame, CodeRange, DisplayKind, TableParameter, TextPreview, UnprovenRules, ValueCertainty,
     ValueDisplay, read_argument,
 };
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots, SignatureDetail, Symbols};
@@ -87,7 +87,7 @@ pub enum UnmatchedRequest {
 
 impl fmt::Debug for ArgumentFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wanted").finish_non_exhaustive()
+        f.debug_struct("ArgumentFilter").finish_non_exhaustive()
     }
 }
 
@@ -191,12 +191,12 @@ impl ArgumentFilter {
     }
 
     /// The requested parameters of a function of a file, by their indices.
-    fn chosen(&self, function: &CodeRange<'_>, entries: &HashMap<u64, usize>) -> Vec<usize> {
-        let parameters = function.parameters().into_iter().flatten().enumerate();
+    fn chosen(&self, range: &CodeRange<'_>, entries: &HashMap<u64, usize>) -> Vec<usize> {
+        let parameters = range.parameters().into_iter().flatten().enumerate();
         match &self.functions {
             FunctionFilter::All => parameters.map(|(place, _)| place).collect(),
             FunctionFilter::Named(named) => {
-                let place = entries.get(&function.entry);
+                let place = entries.get(&range.entry);
                 let Some(wanted) = place.and_then(|place| named.get(*place)) else {
                     return Vec::new();
                 };
@@ -204,7 +204,7 @@ impl ArgumentFilter {
                     .filter(|(place, parameter)| wanted.asks_for(*place, parameter))
                     .map(|(place, _)| place)
                     .collect();
-                if function.parameters().is_some() {
+                if range.parameters().is_some() {
                     wanted.matched.fetch_or(HAS_TYPE, Ordering::Relaxed);
                 }
                 chosen
@@ -226,8 +226,8 @@ impl FunctionRequest {
 
     /// The parts of this request that nothing matched.
     fn missing(&self) -> Vec<UnmatchedRequest> {
-        let met = self.matched.load(Ordering::Relaxed);
-        match (met & FUNCTION_EXISTS != 0, met & HAS_TYPE != 0) {
+        let matched = self.matched.load(Ordering::Relaxed);
+        match (matched & FUNCTION_EXISTS != 0, matched & HAS_TYPE != 0) {
             (_, true) => {
                 let parameters = self.parameters.iter();
                 let unmet = parameters.filter(|one| !one.is_matched.load(Ordering::Relaxed));
@@ -265,14 +265,14 @@ impl FileArguments {
     fn new(
         table: ArgumentTable,
         entries: &HashMap<u64, usize>,
-        wanted: &ArgumentFilter,
+        filter: &ArgumentFilter,
     ) -> Option<FileArguments> {
         let read = table.table()?;
         let functions = (0..read.len()).filter_map(|index| read.get(index));
         let ranges = functions.map(|function| ArgumentRange {
             start: function.start,
             end: function.end,
-            parameters: wanted.chosen(&function, entries),
+            parameters: filter.chosen(&function, entries),
         });
         let ranges: Vec<ArgumentRange> = ranges
             .filter(|range| !range.parameters.is_empty())
@@ -323,36 +323,36 @@ impl ArgumentRecorder {
     /// The frames of a sample with their functions' arguments. `number` numbers a list.
     pub(crate) fn note<'f>(
         &'f mut self,
-        taken: UnwoundSample<'f>,
+        unwound: UnwoundSample<'f>,
         mut number: impl FnMut(&[Argument]) -> ArgumentsId,
     ) -> &'f [RawFrame] {
         let is_kernel = |frame: &RawFrame| frame.evidence == FrameEvidence::Kernel;
-        let first = taken.frames.partition_point(is_kernel);
-        let user = taken.frames.get(first..).unwrap_or_default();
+        let first = unwound.frames.partition_point(is_kernel);
+        let user = unwound.frames.get(first..).unwrap_or_default();
         let mut asked = user
             .iter()
             .enumerate()
             .filter_map(|(place, frame)| {
-                Some((place, RequestedFrame::of(taken.space, frame.code)?))
+                Some((place, RequestedFrame::from_code(unwound.space, frame.code)?))
             })
             .peekable();
         if asked.peek().is_none() {
-            return taken.frames;
+            return unwound.frames;
         }
-        let Some(top) = taken.top() else {
-            return taken.frames;
+        let Some(top) = unwound.top() else {
+            return unwound.frames;
         };
         self.frames.clear();
-        self.frames.extend_from_slice(taken.frames);
+        self.frames.extend_from_slice(unwound.frames);
         self.reached.clear();
         self.reached.push(ReachedFrame {
             cursor: top.cursor(),
-            doubts: UnprovenRules::NONE,
+            unproven: UnprovenRules::NONE,
         });
         let walked = ArgumentWalk {
-            space: taken.space,
-            tid: taken.tid,
-            memory: StackCopy::new(taken.space, &top, taken.sample.stack.bytes),
+            space: unwound.space,
+            tid: unwound.tid,
+            memory: StackCopy::new(unwound.space, &top, unwound.sample.stack.bytes),
             reached: RefCell::new(std::mem::take(&mut self.reached)),
             frames: user,
             certain: user
@@ -373,16 +373,16 @@ impl ArgumentRecorder {
     /// The number of the arguments of a frame.
     fn list(
         &mut self,
-        walked: &ArgumentWalk<'_>,
+        walk: &ArgumentWalk<'_>,
         place: usize,
-        asked: &RequestedFrame<'_>,
+        request: &RequestedFrame<'_>,
         number: &mut impl FnMut(&[Argument]) -> ArgumentsId,
     ) -> ArgumentsId {
-        let function = (asked.file.number, asked.function.entry);
+        let function = (request.file.number, request.range.entry);
         self.begin_key(function);
         self.values.clear();
-        for (_, parameter) in asked.parameters() {
-            let value = SampledValue::find(walked, place, &parameter);
+        for (_, parameter) in request.parameters() {
+            let value = SampledValue::find(walk, place, &parameter);
             value.put(&mut self.key);
             self.values.push(value);
         }
@@ -399,7 +399,7 @@ impl ArgumentRecorder {
             }
             self.values.fill_with(SampledValue::omitted);
         }
-        let list: Vec<Argument> = asked
+        let list: Vec<Argument> = request
             .parameters()
             .zip(&self.values)
             .map(|((at, parameter), value)| value.argument(at, &parameter))
@@ -425,25 +425,25 @@ impl UnwoundSample<'_> {
 /// A frame whose arguments are requested.
 struct RequestedFrame<'s> {
     file: &'s Arc<ModuleFile>,
-    function: CodeRange<'s>,
+    range: CodeRange<'s>,
     places: &'s [usize],
 }
 
 impl<'s> RequestedFrame<'s> {
-    fn of(space: &'s ProcessSpace, code: CodeAddr) -> Option<RequestedFrame<'s>> {
+    fn from_code(space: &'s ProcessSpace, code: CodeAddr) -> Option<RequestedFrame<'s>> {
         let (file, pc) = space.locate(code.lookup())?;
         let arguments = file.arguments.get()?;
         let range = arguments.range(pc)?;
         Some(RequestedFrame {
             file,
-            function: arguments.table.table()?.function(pc.0)?,
+            range: arguments.table.table()?.function(pc.0)?,
             places: &range.parameters,
         })
     }
 
     /// The requested parameters, with their indices.
     fn parameters(&self) -> impl Iterator<Item = (usize, TableParameter<'s>)> {
-        let all = self.function.parameters().into_iter().flatten().enumerate();
+        let all = self.range.parameters().into_iter().flatten().enumerate();
         all.filter(|(place, _)| self.places.contains(place))
     }
 }
@@ -465,7 +465,7 @@ struct ArgumentWalk<'s> {
 struct ReachedFrame {
     cursor: Cursor,
     /// The unproven rules used on the path there.
-    doubts: UnprovenRules,
+    unproven: UnprovenRules,
 }
 
 impl ArgumentWalk<'_> {
@@ -474,16 +474,19 @@ impl ArgumentWalk<'_> {
     fn reached(&self, number: usize) -> Option<ReachedFrame> {
         let mut reached = self.reached.borrow_mut();
         while reached.len() <= number {
-            let ReachedFrame { mut cursor, doubts } = *reached.last()?;
+            let ReachedFrame {
+                mut cursor,
+                unproven,
+            } = *reached.last()?;
             let expected = self.frames.get(reached.len())?;
             match cursor.step(self.space, &self.memory) {
                 Step::Caller(_) if cursor.code() == expected.code => {}
                 _ => return None,
             }
             let left = unspool_arg_table::ArgStack::frame(self, reached.len() - 1);
-            let doubts =
-                doubts.union(left.map_or(UnprovenRules::NONE, |frame| frame.unproven_rules()));
-            reached.push(ReachedFrame { cursor, doubts });
+            let unproven =
+                unproven.union(left.map_or(UnprovenRules::NONE, |frame| frame.unproven_rules()));
+            reached.push(ReachedFrame { cursor, unproven });
         }
         reached.get(number).copied()
     }
@@ -541,7 +544,7 @@ impl unspool_arg_table::ArgStack for ArgumentWalk<'_> {
 
     fn unproven_rules(&self, number: usize) -> UnprovenRules {
         self.reached(number)
-            .map_or(UnprovenRules::ALL, |frame| frame.doubts)
+            .map_or(UnprovenRules::ALL, |frame| frame.unproven)
     }
 
     /// Reads the copied stack only: memory below the stack pointer was not copied.
@@ -555,7 +558,7 @@ impl unspool_arg_table::ArgStack for ArgumentWalk<'_> {
 
 /// The value of an argument.
 struct SampledValue {
-    known: ArgumentCertainty,
+    certainty: ArgumentCertainty,
     bytes: [u8; MAX_VALUE_BYTES],
     length: usize,
     /// The characters that a pointer points to.
@@ -563,9 +566,9 @@ struct SampledValue {
 }
 
 impl SampledValue {
-    fn without(known: ArgumentCertainty) -> SampledValue {
+    fn without(certainty: ArgumentCertainty) -> SampledValue {
         SampledValue {
-            known,
+            certainty,
             bytes: [0; MAX_VALUE_BYTES],
             length: 0,
             text: None,
@@ -576,28 +579,25 @@ impl SampledValue {
         SampledValue::without(ArgumentCertainty::Omitted)
     }
 
-    fn find(
-        walked: &ArgumentWalk<'_>,
-        frame: usize,
-        parameter: &TableParameter<'_>,
-    ) -> SampledValue {
+    fn find(walk: &ArgumentWalk<'_>, frame: usize, parameter: &TableParameter<'_>) -> SampledValue {
         let mut value = SampledValue::without(ArgumentCertainty::Lost);
         let length = usize::try_from(parameter.bytes).unwrap_or(usize::MAX);
         value.length = length.min(MAX_VALUE_BYTES);
         let room = value.bytes.get_mut(..value.length).unwrap_or_default();
-        let Ok(found) = read_argument(walked, frame, parameter, room) else {
+        let Ok(found) = read_argument(walk, frame, parameter, room) else {
             return SampledValue::without(ArgumentCertainty::Lost);
         };
-        value.known = match found.certainty {
-            Certainty::Exact => ArgumentCertainty::Exact,
-            Certainty::Likely => ArgumentCertainty::Likely,
+        value.certainty = match found.certainty {
+            ValueCertainty::Exact => ArgumentCertainty::Exact,
+            ValueCertainty::Likely => ArgumentCertainty::Likely,
         };
-        if matches!(parameter.shape, DisplayKind::CharPointer) && !parameter.is_by_reference {
-            let text = walked.text(unspool_arg_table::unsigned(value.bytes()));
+        if matches!(parameter.display_kind, DisplayKind::CharPointer) && !parameter.is_by_reference
+        {
+            let text = walk.text(unspool_arg_table::unsigned(value.bytes()));
             if let Some((text, is_constant)) = text {
                 value.text = Some(text);
                 if !is_constant {
-                    value.known = ArgumentCertainty::Likely;
+                    value.certainty = ArgumentCertainty::Likely;
                 }
             }
         }
@@ -612,7 +612,7 @@ impl SampledValue {
     fn put(&self, key: &mut Vec<u8>) {
         let known = ArgumentCertainty::ALL
             .iter()
-            .position(|known| *known == self.known);
+            .position(|known| *known == self.certainty);
         let known = known.and_then(|known| u8::try_from(known).ok());
         key.push(known.unwrap_or(u8::MAX));
         let content = self.text.as_ref().map_or(self.bytes(), TextPreview::bytes);
@@ -622,7 +622,7 @@ impl SampledValue {
     }
 
     fn argument(&self, place: usize, parameter: &TableParameter<'_>) -> Argument {
-        let value = match (self.known, &self.text) {
+        let value = match (self.certainty, &self.text) {
             (ArgumentCertainty::Lost | ArgumentCertainty::Omitted, _) => String::new(),
             (_, Some(text)) => text.to_string(),
             (_, None) => ValueDisplay::new(parameter, self.bytes()).to_string(),
@@ -634,7 +634,7 @@ impl SampledValue {
             },
             type_name: parameter.type_name.to_owned(),
             value,
-            certainty: self.known,
+            certainty: self.certainty,
         }
     }
 }

@@ -29,10 +29,10 @@ impl Compiler {
     /// `None` if the thread cannot be created.
     pub(crate) fn start(
         store: Arc<Store>,
-        wanted: Option<Arc<ArgumentFilter>>,
+        filter: Option<Arc<ArgumentFilter>>,
     ) -> Option<Compiler> {
         let (queue, files) = channel();
-        let work = move || run(&files, &store, wanted.as_deref());
+        let work = move || run(&files, &store, filter.as_deref());
         let thread = thread::Builder::new()
             .name("compile".to_owned())
             .spawn(work);
@@ -48,7 +48,7 @@ impl Compiler {
     }
 }
 
-fn run(queue: &Receiver<CompileJob>, store: &Store, wanted: Option<&ArgumentFilter>) {
+fn run(queue: &Receiver<CompileJob>, store: &Store, filter: Option<&ArgumentFilter>) {
     crate::sys::lower_priority();
     for work in queue {
         let Some(file) = work.file.upgrade() else {
@@ -59,7 +59,7 @@ fn run(queue: &Receiver<CompileJob>, store: &Store, wanted: Option<&ArgumentFilt
         }
         file.run_native(store);
         file.tables.synthesize(store);
-        if let Some(wanted) = wanted {
+        if let Some(wanted) = filter {
             wanted.attach_made(&file, store);
         }
     }

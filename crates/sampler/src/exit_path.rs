@@ -26,7 +26,7 @@ pub(crate) struct ExitStart {
 /// The end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExitEnd {
-    pub(crate) end: ExitKind,
+    pub(crate) exit_kind: ExitKind,
     pub(crate) stack_pointer: u64,
     pub(crate) frame_pointer: CallerFramePointer,
 }
@@ -44,7 +44,7 @@ pub(crate) enum ExitKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallerFramePointer {
     /// It has this value.
-    Is(u64),
+    Value(u64),
     /// It is saved at this address.
     SavedAt(u64),
 }
@@ -80,61 +80,61 @@ struct PathState {
 
 /// Follows the instructions from a point in a function on. `None` if they reach no end, or have an
 /// unknown effect.
-pub(crate) fn follow(here: ExitStart, text: &impl CodeBytes) -> Option<ExitEnd> {
+pub(crate) fn follow(start: ExitStart, text: &impl CodeBytes) -> Option<ExitEnd> {
     let mut info = InstructionInfoFactory::new();
     let mut seen = HashSet::new();
-    let mut ways = vec![PathState {
-        code: here.code,
-        stack_pointer: here.stack_pointer,
-        frame_pointer: Some(here.frame_pointer),
-        caller_frame_pointer: CallerFramePointer::Is(here.frame_pointer),
-        result: Some(here.result),
+    let mut paths = vec![PathState {
+        code: start.code,
+        stack_pointer: start.stack_pointer,
+        frame_pointer: Some(start.frame_pointer),
+        caller_frame_pointer: CallerFramePointer::Value(start.frame_pointer),
+        result: Some(start.result),
         tested: None,
         has_jumped: false,
     }];
-    while let Some(mut way) = ways.pop() {
-        while seen.insert(way.code) && seen.len() <= MAX_INSTRUCTIONS {
-            if way.code != here.code && text.has_row(way.code) {
-                match way.has_jumped {
-                    true => return Some(way.end(ExitKind::Instruction(way.code))),
+    while let Some(mut path) = paths.pop() {
+        while seen.insert(path.code) && seen.len() <= MAX_INSTRUCTIONS {
+            if path.code != start.code && text.has_row(path.code) {
+                match path.has_jumped {
+                    true => return Some(path.exit(ExitKind::Instruction(path.code))),
                     // The preceding call does not return.
                     false => break,
                 }
             }
-            way.has_jumped = false;
-            let bytes = text.instruction_at(way.code);
-            let mut decoder = Decoder::with_ip(64, bytes, way.code, DecoderOptions::NONE);
+            path.has_jumped = false;
+            let bytes = text.instruction_at(path.code);
+            let mut decoder = Decoder::with_ip(64, bytes, path.code, DecoderOptions::NONE);
             let instruction = decoder.decode();
             match instruction.flow_control() {
                 FlowControl::Next => {
-                    let stepped = way.step(&instruction, here.stack_pointer, &mut info);
+                    let stepped = path.step(&instruction, start.stack_pointer, &mut info);
                     if stepped.is_none() {
                         break;
                     }
-                    way.code = instruction.next_ip();
+                    path.code = instruction.next_ip();
                 }
                 // A callee leaves the stack as it was; so does a system call.
                 FlowControl::Call | FlowControl::IndirectCall => {
-                    way.result = None;
-                    way.code = instruction.next_ip();
+                    path.result = None;
+                    path.code = instruction.next_ip();
                 }
                 // Or a tail call to a function that returns in place of this one.
                 FlowControl::Return | FlowControl::IndirectBranch => {
-                    return Some(way.end(ExitKind::Return));
+                    return Some(path.exit(ExitKind::Return));
                 }
                 FlowControl::UnconditionalBranch => {
-                    way.jump(instruction.near_branch_target());
+                    path.jump(instruction.near_branch_target());
                 }
                 FlowControl::ConditionalBranch => {
                     let target = instruction.near_branch_target();
-                    match way.is_taken(&instruction) {
-                        Some(true) => way.jump(target),
-                        Some(false) => way.code = instruction.next_ip(),
+                    match path.is_taken(&instruction) {
+                        Some(true) => path.jump(target),
+                        Some(false) => path.code = instruction.next_ip(),
                         None => {
-                            let mut other = way;
+                            let mut other = path;
                             other.jump(target);
-                            ways.push(other);
-                            way.code = instruction.next_ip();
+                            paths.push(other);
+                            path.code = instruction.next_ip();
                         }
                     }
                 }
@@ -151,9 +151,9 @@ impl PathState {
         self.has_jumped = true;
     }
 
-    fn end(self, end: ExitKind) -> ExitEnd {
+    fn exit(self, exit_kind: ExitKind) -> ExitEnd {
         ExitEnd {
-            end,
+            exit_kind,
             stack_pointer: self.stack_pointer,
             frame_pointer: self.caller_frame_pointer,
         }

@@ -14,7 +14,7 @@ use crate::live_files::ProcessRoot;
 /// A process that generates code and may write a perf map.
 #[derive(Debug)]
 pub struct JitProcess {
-    place: PerfMapLocation,
+    location: PerfMapLocation,
     /// Keeps the root directory open that the path is under.
     _root: Option<Arc<ProcessRoot>>,
 }
@@ -24,14 +24,14 @@ impl JitProcess {
     pub(crate) fn from_pid(pid: u32, root: Option<Arc<ProcessRoot>>) -> Option<JitProcess> {
         let path = root.as_ref().map_or("/".as_ref(), |root| root.path());
         Some(JitProcess {
-            place: PerfMapLocation::from_process(pid, path).ok()?,
+            location: PerfMapLocation::from_process(pid, path).ok()?,
             _root: root,
         })
     }
 
     /// Its perf map, if it writes one.
     pub(crate) fn perf_map(&self) -> Option<PerfMap> {
-        self.place.read().ok()
+        self.location.read().ok()
     }
 }
 

@@ -147,7 +147,7 @@ pub struct ModuleFiles {
     store: Arc<Store>,
     compiler: Option<Compiler>,
     /// The functions whose arguments are recorded.
-    wanted: Option<Arc<ArgumentFilter>>,
+    filter: Option<Arc<ArgumentFilter>>,
     opened: HashMap<FileKey, Arc<ModuleFile>>,
     next: u32,
 }
@@ -163,12 +163,12 @@ impl ModuleFiles {
     pub(crate) fn with_arguments(
         finder: Box<dyn MappedFileFinder>,
         store: Store,
-        wanted: Option<Arc<ArgumentFilter>>,
+        filter: Option<Arc<ArgumentFilter>>,
     ) -> Self {
         let files = ModuleFiles::without_compiler(finder, store);
         ModuleFiles {
-            compiler: Compiler::start(Arc::clone(&files.store), wanted.clone()),
-            wanted,
+            compiler: Compiler::start(Arc::clone(&files.store), filter.clone()),
+            filter,
             ..files
         }
     }
@@ -180,7 +180,7 @@ impl ModuleFiles {
         ModuleFiles {
             finder,
             compiler: None,
-            wanted: None,
+            filter: None,
             store: Arc::new(store),
             opened: HashMap::new(),
             next: 0,
@@ -259,9 +259,9 @@ impl ModuleFiles {
             file.identify(&self.store);
         }
         // For files that must be hashed first, the compiler thread looks for the tables.
-        let looks_now = self.compiler.is_none() || self.store.knows(&elf);
+        let looks_now = self.compiler.is_none() || self.store.has_content_hash(&elf);
         let has_table = looks_now && file.find_table(&self.store);
-        if looks_now && let Some(wanted) = &self.wanted {
+        if looks_now && let Some(wanted) = &self.filter {
             wanted.attach_cached(&file, &self.store);
         }
         if let Some(compiler) = &self.compiler {

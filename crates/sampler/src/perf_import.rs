@@ -220,16 +220,16 @@ pub fn inject<W: Write + Seek>(
     let mut replay = Replay::new(file, finder, store)?;
     let mut rewriter = Rewriter::new(file, out)?;
     let mut injected = InjectSummary::default();
-    let reading = file.read_all(|item: FileRecord<'_>| -> Result<(), ImportError> {
-        let event = file.events().get(item.event);
-        match &item.record {
-            Record::Sample(sample) if event.is_some_and(|event| event.layout.has_stack_copy()) => {
-                let SampleId { pid, tid, .. } = item.origin;
+    let reading = file.read_all(|file_record: FileRecord<'_>| -> Result<(), ImportError> {
+        let event = file.events().get(file_record.event);
+        match &file_record.record {
+            Record::Sample(sample) if event.is_some_and(|event| event.format.has_stack_copy()) => {
+                let SampleId { pid, tid, .. } = file_record.sample_id;
                 let space = replay.processes.space(pid);
                 let unwound = replay.unwind(&space, tid, sample);
                 let user = unwound.user_frames();
                 let user = user.iter().map(|frame| frame.code.lookup().0);
-                let left_out = rewriter.sample(&item, user)?;
+                let left_out = rewriter.sample(&file_record, user)?;
                 injected.stacks += 1;
                 injected.complete += u64::from(unwound.end.is_root());
                 injected.without_stack += u64::from(!unwound.end.has_user_stack());
@@ -237,7 +237,7 @@ pub fn inject<W: Write + Seek>(
             }
             record => {
                 replay.note(record)?;
-                rewriter.copy(&item)?;
+                rewriter.copy(&file_record)?;
             }
         }
         Ok(())
@@ -256,7 +256,7 @@ pub struct ImportSummary<W> {
     /// Samples of other events, which were left out.
     pub other_events: u64,
     /// The damaged parts of the recording.
-    pub reading: ReadSummary,
+    pub summary: ReadSummary,
 }
 
 /// Converts a recording by perf to a profile with unwound stacks: the samples of one event, given
@@ -280,23 +280,23 @@ pub fn import<W: Write>(
     let mut scribe = RecordWriter::new(writer, processes, unwinder, ProcessNames::recorded());
     let mut last = 0;
     let mut others = 0;
-    let reading = file.read(|item: FileRecord<'_>| {
-        last = item.origin.time.max(last);
-        match item.record {
-            Record::Sample(_) if item.event != event => {
+    let summary = file.read(|file_record: FileRecord<'_>| {
+        last = file_record.sample_id.time.max(last);
+        match file_record.record {
+            Record::Sample(_) if file_record.event != event => {
                 others += 1;
                 Ok(())
             }
-            record => scribe.note(RingKind::OnCpu, item.origin, &record),
+            record => scribe.note(RingKind::OnCpu, file_record.sample_id, &record),
         }
     });
-    let reading = reading.map_err(ImportError::Write)?;
+    let summary = summary.map_err(ImportError::Write)?;
     let written = scribe.finish(last);
     Ok(ImportSummary {
         out: written.out.map_err(ImportError::Write)?,
         completeness: written.completeness,
         other_events: others,
-        reading,
+        summary,
     })
 }
 
@@ -308,10 +308,10 @@ fn meta(file: &DataFile, event: usize) -> Meta {
         name: event.name.clone(),
         rate: match event.rate {
             unspool_perf_events::SampleRate::Frequency(rate) => {
-                unspool_profile::Rate::Frequency(rate)
+                unspool_profile::ProfileRate::Frequency(rate)
             }
             unspool_perf_events::SampleRate::Period(period) => {
-                unspool_profile::Rate::Period(period)
+                unspool_profile::ProfileRate::Period(period)
             }
         },
         unit: match is_clock {

@@ -45,20 +45,20 @@ const MIN_FORGOTTEN_PROCESSES: usize = 64;
 /// The numbers of modules at addresses, never reused.
 #[derive(Debug, Default)]
 struct ModuleSlots {
-    known: HashMap<(u32, u64), ModuleSlot>,
+    slots: HashMap<(u32, u64), ModuleSlot>,
     last: u16,
 }
 
 impl ModuleSlots {
     /// `None` when there is no number left.
-    fn of(&mut self, file: &ModuleFile, bias: LoadBias) -> Option<ModuleSlot> {
+    fn get_or_assign(&mut self, file: &ModuleFile, bias: LoadBias) -> Option<ModuleSlot> {
         let key = (file.number, bias.0);
-        if let Some(place) = self.known.get(&key) {
+        if let Some(place) = self.slots.get(&key) {
             return Some(*place);
         }
         let place = ModuleSlot(self.last.checked_add(1)?);
         self.last = place.0;
-        self.known.insert(key, place);
+        self.slots.insert(key, place);
         Some(place)
     }
 }
@@ -215,7 +215,7 @@ impl Processes {
             path: file.name.clone(),
         })?;
         Ok(RegionContent::File {
-            slot: self.slots.of(&file, bias),
+            slot: self.slots.get_or_assign(&file, bias),
             file,
             bias,
         })
@@ -233,18 +233,18 @@ impl Processes {
         self.slots = ModuleSlots::default();
         for space in self.spaces.values_mut() {
             let places = &mut self.slots;
-            Arc::make_mut(space).renumber(|file, bias| places.of(file, bias));
+            Arc::make_mut(space).renumber(|file, bias| places.get_or_assign(file, bias));
         }
     }
 }
 
 /// A record of a mapping, as `/proc` would have it.
-fn mapping(mapped: &MmapRecord<'_>) -> Mapping {
-    let (name, deleted) = match mapped.name.strip_suffix(DELETED_SUFFIX.as_bytes()) {
+fn mapping(mmap: &MmapRecord<'_>) -> Mapping {
+    let (name, deleted) = match mmap.name.strip_suffix(DELETED_SUFFIX.as_bytes()) {
         Some(name) => (name, true),
-        None => (mapped.name, false),
+        None => (mmap.name, false),
     };
-    let (device, inode) = match mapped.file {
+    let (device, inode) = match mmap.file {
         MmapFile::Inode {
             major,
             minor,
@@ -255,13 +255,13 @@ fn mapping(mapped: &MmapRecord<'_>) -> Mapping {
     // The kernel's name for memory without a file.
     let is_named = !name.is_empty() && name != b"//anon";
     Mapping {
-        start: RuntimeAddr(mapped.start),
-        end: RuntimeAddr(mapped.start.saturating_add(mapped.size)),
-        offset: mapped.offset,
+        start: RuntimeAddr(mmap.start),
+        end: RuntimeAddr(mmap.start.saturating_add(mmap.size)),
+        offset: mmap.offset,
         permissions: Permissions {
             read: true,
             write: false,
-            execute: mapped.is_executable,
+            execute: mmap.is_executable,
             private: true,
         },
         device,

@@ -137,7 +137,7 @@ impl RecordError {
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
-            RecordError::Open(error) => error.why.remedy(),
+            RecordError::Open(error) => error.reason.remedy(),
             RecordError::Map(error) => error.remedy(),
             RecordError::OffCpu => Some(KERNEL_REMEDY),
             RecordError::Launch(error) | RecordError::System(error) => {
@@ -242,7 +242,7 @@ impl Recording {
             RecordTarget::Everything => whom.push(EventTarget::Everyone),
         }
         let scope = EventScope {
-            whom: &whom,
+            target: &whom,
             from_exec: held.is_some(),
         };
         let events = Events::open(&options, scope, &mut notices)?;
@@ -300,10 +300,10 @@ impl Recording {
                 }
             }
         }
-        let is_told = running.failure.is_some();
+        let is_reported = running.failure.is_some();
         let summary = running.finish()?;
         if let Some(error) = &summary.failure
-            && !is_told
+            && !is_reported
         {
             tell(RecordUpdate::CannotWrite {
                 error,
@@ -327,9 +327,9 @@ impl Recording {
         let writer = ProfileWriter::new(out, &meta).map_err(RecordError::Write)?;
         let unwinder = Unwinder::new(Arch::X86_64, store.form());
         let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
-        let wanted = self.options.arguments;
+        let filter = self.options.arguments;
         let files =
-            ModuleFiles::with_arguments(Box::new(LiveFiles::default()), store, wanted.clone());
+            ModuleFiles::with_arguments(Box::new(LiveFiles::default()), store, filter.clone());
         let processes = Processes::new(files);
         let started = Instant::now();
         let child = match self.command {
@@ -356,9 +356,9 @@ impl Recording {
                 unwinder.with_live_threads(),
                 ProcessNames::running(),
             )
-            .with_arguments(wanted.is_some().then(ArgumentRecorder::default)),
-            wanted,
-            copies: self
+            .with_arguments(filter.is_some().then(ArgumentRecorder::default)),
+            filter,
+            copy_sizer: self
                 .events
                 .has_sizes()
                 .then(|| CopySizer::new(self.events.ring_sizes().sum())),
@@ -372,8 +372,10 @@ impl Recording {
         unspool_profile::SampledEvent {
             name: self.events.event.name().to_owned(),
             rate: match self.options.rate {
-                SampleRate::Frequency(frequency) => unspool_profile::Rate::Frequency(frequency),
-                SampleRate::Period(period) => unspool_profile::Rate::Period(period),
+                SampleRate::Frequency(frequency) => {
+                    unspool_profile::ProfileRate::Frequency(frequency)
+                }
+                SampleRate::Period(period) => unspool_profile::ProfileRate::Period(period),
             },
             unit: match self.events.event.is_clock() {
                 true => WeightUnit::Nanoseconds,
@@ -387,7 +389,7 @@ impl Recording {
 struct RecordLoop<W: Write> {
     events: Events,
     /// Chooses the size of stack copies, if both sizes are available.
-    copies: Option<CopySizer>,
+    copy_sizer: Option<CopySizer>,
     /// The rings whose events are polled.
     polled: Vec<bool>,
     signals: Signals,
@@ -401,7 +403,7 @@ struct RecordLoop<W: Write> {
     /// The time of the last flush.
     last_flush: Instant,
     writer: RecordWriter<W>,
-    wanted: Option<Arc<ArgumentFilter>>,
+    filter: Option<Arc<ArgumentFilter>>,
     damaged: u64,
     /// Why and since when nothing is recorded.
     failure: Option<(io::Error, Instant)>,
@@ -486,7 +488,7 @@ impl<W: Write> RecordLoop<W> {
     /// Processes all records from before a time.
     fn process_rings(&mut self, until: u64) -> io::Result<()> {
         let mut failure = None;
-        let (scribe, copies) = (&mut self.writer, &mut self.copies);
+        let (scribe, copies) = (&mut self.writer, &mut self.copy_sizer);
         self.damaged += merge::take(&mut self.events.sources, until, |kind, origin, record| {
             if let (RingKind::OnCpu, Record::Sample(sample), Some(copies)) =
                 (kind, record, &mut *copies)
@@ -497,7 +499,7 @@ impl<W: Write> RecordLoop<W> {
                 failure = scribe.note(kind, origin, record).err();
             }
         });
-        if let Some(size) = self.copies.as_mut().and_then(CopySizer::grow) {
+        if let Some(size) = self.copy_sizer.as_mut().and_then(CopySizer::grow) {
             self.events.copy_up_to(size);
         }
         failure.map_or(Ok(()), Err)
@@ -505,7 +507,7 @@ impl<W: Write> RecordLoop<W> {
 
     /// Makes stack copies smaller if all of them were small lately.
     fn shrink_copies(&mut self) {
-        if let Some(size) = self.copies.as_mut().and_then(CopySizer::shrink) {
+        if let Some(size) = self.copy_sizer.as_mut().and_then(CopySizer::shrink) {
             self.events.copy_up_to(size);
         }
     }
@@ -533,7 +535,7 @@ impl<W: Write> RecordLoop<W> {
         Ok(RecordSummary {
             completeness: written.completeness,
             unusable: written.unusable,
-            unmatched_arguments: self.wanted.map_or_else(Vec::new, |wanted| wanted.missing()),
+            unmatched_arguments: self.filter.map_or_else(Vec::new, |wanted| wanted.missing()),
             status,
             still_running: going_on,
             elapsed: ended.duration_since(self.started),

@@ -90,7 +90,7 @@ impl<'s> StackCopy<'s> {
         code: CodeAddr,
     ) -> Option<SplicePoint<'s>> {
         let unreadable = walk.end.unreadable()?;
-        (unreadable.why == UnreadableReason::NotRecorded).then_some(())?;
+        (unreadable.reason == UnreadableReason::NotRecorded).then_some(())?;
         Some(SplicePoint {
             space: self.space,
             code,
@@ -157,7 +157,7 @@ impl Memory for StackCopy<'_> {
         }
         Err(Unreadable {
             addr: RuntimeAddr(addr.0.saturating_add(copied.len() as u64)),
-            why: match addr.0.abs_diff(self.start) < MAX_STACK_BYTES {
+            reason: match addr.0.abs_diff(self.start) < MAX_STACK_BYTES {
                 true => UnreadableReason::NotRecorded,
                 false => UnreadableReason::Unmapped,
             },

@@ -89,9 +89,9 @@ pub(crate) enum Extension {
     /// There is more.
     Available,
     /// This source has no more.
-    NotHere,
+    SourceExhausted,
     /// No source has more.
-    Nowhere,
+    Exhausted,
 }
 
 impl StackExtensions {
@@ -146,11 +146,11 @@ impl ExtendedStack {
     }
 
     /// Whether the frame at a splice point is the same.
-    fn agrees(&self, joint: &SplicePoint<'_>) -> bool {
-        let at = joint.slot.checked_sub(self.start);
+    fn agrees(&self, splice_point: &SplicePoint<'_>) -> bool {
+        let at = splice_point.slot.checked_sub(self.start);
         let at = at.and_then(|at| usize::try_from(at).ok());
         let word = at.and_then(|at| self.bytes().get(at..)?.first_chunk());
-        word.is_some_and(|word| joint.is_of_same_function(u64::from_le_bytes(*word)))
+        word.is_some_and(|word| splice_point.is_of_same_function(u64::from_le_bytes(*word)))
     }
 
     /// Adds the memory beyond a copy, and the copy.
@@ -158,40 +158,40 @@ impl ExtendedStack {
         &mut self,
         source: ExtensionSource,
         copy: &StackCopy<'_>,
-        joint: &SplicePoint<'_>,
+        splice_point: &SplicePoint<'_>,
     ) -> Extension {
         let (start, bytes) = (copy.start(), copy.bytes());
         let ExtensionSource::Now(size) = source else {
             self.is_whole = false;
-            return match self.renew(start, bytes, joint) {
+            return match self.renew(start, bytes, splice_point) {
                 true => Extension::Available,
-                false => Extension::NotHere,
+                false => Extension::SourceExhausted,
             };
         };
         // The last extension reached the end of the stack.
         if std::mem::take(&mut self.is_whole) {
-            return Extension::Nowhere;
+            return Extension::Exhausted;
         }
         self.bytes.resize(size, 0);
-        let read = read_memory(self.tid, RuntimeAddr(joint.slot), &mut self.bytes);
+        let read = read_memory(self.tid, RuntimeAddr(splice_point.slot), &mut self.bytes);
         let read = read.unwrap_or(0);
         self.bytes.truncate(read);
-        (self.start, self.at) = (joint.slot, 0);
-        match self.renew(start, bytes, joint) {
+        (self.start, self.at) = (splice_point.slot, 0);
+        match self.renew(start, bytes, splice_point) {
             true => {
                 self.is_whole = read < size;
                 Extension::Available
             }
             // The thread's stack has changed, or it has exited.
-            false => Extension::Nowhere,
+            false => Extension::Exhausted,
         }
     }
 
     /// Replaces the known bytes at and below a copy, if they agree at the splice point and
     /// continue.
-    fn renew(&mut self, start: u64, copy: &[u8], joint: &SplicePoint<'_>) -> bool {
+    fn renew(&mut self, start: u64, copy: &[u8], splice_point: &SplicePoint<'_>) -> bool {
         let end = start.saturating_add(copy.len() as u64);
-        if !self.agrees(joint) || self.end() <= end {
+        if !self.agrees(splice_point) || self.end() <= end {
             return false;
         }
         self.reach_down_to(start);
@@ -239,7 +239,7 @@ mod tests {
         (start, words.flat_map(u64::to_le_bytes).collect())
     }
 
-    fn joint(space: &ProcessSpace, slot: u64, word: u64) -> SplicePoint<'_> {
+    fn splice_point(space: &ProcessSpace, slot: u64, word: u64) -> SplicePoint<'_> {
         SplicePoint {
             space,
             code: CodeAddr::Return(RuntimeAddr(word)),
@@ -248,10 +248,10 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_copies_had_follows_where_they_agree() {
+    fn agreeing_earlier_copies_extend_the_stack() {
         let space = ProcessSpace::default();
-        let mut beyond = StackExtensions::default();
-        let (known, sources) = beyond.of_thread(7);
+        let mut extensions = StackExtensions::default();
+        let (known, sources) = extensions.of_thread(7);
         assert!(matches!(sources, [ExtensionSource::Earlier]));
         let (start, bytes) = copy(2 * UNIT, 2 * UNIT);
         known.replace(start, &bytes);
@@ -272,7 +272,7 @@ mod tests {
         for (depth, expected) in steps {
             let (start, bytes) = copy(depth * UNIT, 2 * UNIT);
             let slot = start + bytes.len() as u64 - 128;
-            let taken = known.renew(start, &bytes, &joint(&space, slot, slot));
+            let taken = known.renew(start, &bytes, &splice_point(&space, slot, slot));
             assert_eq!(taken, expected.is_some(), "{depth}");
             match expected {
                 Some(length) => assert_eq!(known.bytes(), copy(depth * UNIT, length * UNIT).1),
@@ -284,18 +284,18 @@ mod tests {
     #[test]
     fn another_call_at_the_joint_is_of_another_stack() {
         let space = ProcessSpace::default();
-        let mut beyond = StackExtensions::default();
-        let (known, _) = beyond.of_thread(7);
+        let mut extensions = StackExtensions::default();
+        let (known, _) = extensions.of_thread(7);
         let (start, bytes) = copy(2 * UNIT, 2 * UNIT);
         known.replace(start, &bytes);
         let (start, bytes) = copy(3 * UNIT, 2 * UNIT);
         let slot = start + bytes.len() as u64 - 128;
-        let other = joint(&space, slot, slot + 1);
+        let other = splice_point(&space, slot, slot + 1);
         assert!(!known.renew(start, &bytes, &other));
-        let same = joint(&space, slot, slot);
+        let same = splice_point(&space, slot, slot);
         assert!(known.renew(start, &bytes, &same));
         // Another thread's memory is not used for this one.
-        let (other, _) = beyond.of_thread(8);
+        let (other, _) = extensions.of_thread(8);
         assert!(!other.renew(start, &bytes, &same));
     }
 }

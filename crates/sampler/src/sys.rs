@@ -198,10 +198,10 @@ impl PausedCommand {
         let hold = move || {
             // SAFETY: the child's own copy of the descriptor, which nothing else uses there.
             unsafe { libc::close(unused) };
-            let told = pid_to.write_all(&std::process::id().to_ne_bytes());
+            let written = pid_to.write_all(&std::process::id().to_ne_bytes());
             // The parent may have given up or exited. Then the program does not run, and there is
             // no one to report to.
-            if told.and_then(|()| go_from.read_exact(&mut [0])).is_err() {
+            if written.and_then(|()| go_from.read_exact(&mut [0])).is_err() {
                 // SAFETY: ends the child, which has no state of its own yet.
                 unsafe { libc::_exit(0) };
             }

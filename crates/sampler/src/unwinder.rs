@@ -46,7 +46,7 @@ pub struct Unwinder {
     memos: Vec<Memo>,
     addresses: Vec<RuntimeAddr>,
     frames: Vec<RawFrame>,
-    beyond: StackExtensions,
+    stack_extensions: StackExtensions,
 }
 
 /// Memory for rules: enough for 16 MiB of code.
@@ -73,7 +73,7 @@ impl Unwinder {
             memos: (0..MAX_MEMOS).map(|_| Memo::new()).collect(),
             addresses: vec![RuntimeAddr(0); MAX_FRAMES],
             frames: Vec::new(),
-            beyond: StackExtensions::default(),
+            stack_extensions: StackExtensions::default(),
         })
     }
 
@@ -81,7 +81,7 @@ impl Unwinder {
     /// still run on this machine.
     #[must_use]
     pub fn with_live_threads(mut self) -> Self {
-        self.beyond.is_live = true;
+        self.stack_extensions.is_live = true;
         self
     }
 
@@ -91,9 +91,9 @@ impl Unwinder {
     ///
     /// Out of memory.
     pub fn forget(&mut self) -> Result<(), OutOfMemory> {
-        let beyond = std::mem::take(&mut self.beyond);
+        let stack_extensions = std::mem::take(&mut self.stack_extensions);
         *self = Unwinder {
-            beyond,
+            stack_extensions,
             ..Unwinder::new(self.arch, self.form)?
         };
         Ok(())
@@ -176,16 +176,16 @@ impl Unwinder {
         let mut found = walk(&copy, &mut self.addresses);
         let copied = found.frames;
         let mut memory = copy;
-        let (known, sources) = self.beyond.of_thread(tid);
+        let (known, sources) = self.stack_extensions.of_thread(tid);
         let callers = usize::from(top.is_shown)..copied;
         let code = match self.addresses.get(callers).and_then(<[_]>::last) {
             Some(last) => CodeAddr::Return(*last),
             None => top.code,
         };
         let mut longer = None;
-        if let Some(joint) = copy.splice_point(&found, code) {
+        if let Some(splice_point) = copy.splice_point(&found, code) {
             for source in sources {
-                match known.extend(*source, &copy, &joint) {
+                match known.extend(*source, &copy, &splice_point) {
                     Extension::Available => {
                         let walked = walk(&copy.with(known.bytes()), &mut self.addresses);
                         if stack_end(walked.end).is_root() {
@@ -193,8 +193,8 @@ impl Unwinder {
                             break;
                         }
                     }
-                    Extension::NotHere => {}
-                    Extension::Nowhere => break,
+                    Extension::SourceExhausted => {}
+                    Extension::Exhausted => break,
                 }
             }
         }
@@ -367,10 +367,10 @@ impl<'s> SampleTop<'s> {
             read.is_ok().then(|| u64::from_le_bytes(word))
         };
         let frame_pointer = match there.frame_pointer {
-            CallerFramePointer::Is(value) => value,
+            CallerFramePointer::Value(value) => value,
             CallerFramePointer::SavedAt(address) => word(address)?,
         };
-        Some(match there.end {
+        Some(match there.exit_kind {
             exit_path::ExitKind::Return => SampleTop {
                 code: CodeAddr::Return(RuntimeAddr(word(there.stack_pointer)?)),
                 stack_pointer: there.stack_pointer.wrapping_add(8),
@@ -414,7 +414,7 @@ impl InnermostFrame for SampleTop<'_> {
 fn stack_end(end: evidence::End) -> StackEnd {
     use evidence::End as Walked;
     let is_cut = |unreadable: Option<unspool_rows::memory::Unreadable>| {
-        unreadable.is_some_and(|unreadable| unreadable.why == UnreadableReason::NotRecorded)
+        unreadable.is_some_and(|unreadable| unreadable.reason == UnreadableReason::NotRecorded)
     };
     match end {
         Walked::Outermost => StackEnd::Outermost,

@@ -110,13 +110,13 @@ pub struct StopLocation {
 }
 
 /// Size of the memory for arguments, in bytes. It ends before programs with fixed addresses begin.
-const SCRATCH: u64 = 0x3d_0000;
+const SCRATCH_BYTES: u64 = 0x3d_0000;
 /// Range of argument addresses in it, in lines of 64 bytes from its start.
 const LINES: (u64, u64) = (0x40, 0x7ff);
 /// Distance of the call's frame below the process's own stack contents, in bytes.
 const SCRATCH_MARGIN_BYTES: u64 = 4096;
 /// Number of words above the return address that look like arguments.
-const ON_STACK: usize = 32;
+const STACK_ARGUMENT_WORDS: usize = 32;
 /// The direction flag: string instructions count down. It is clear before and after a call.
 const DIRECTION: u64 = 0x400;
 
@@ -170,7 +170,7 @@ fn one(
     request: &CallRequest,
     tracer: &mut Tracer<'_>,
     root: i32,
-    limit: &Watchdog,
+    watchdog: &Watchdog,
     values: &mut ValueGenerator,
 ) -> Result<CallResult, SingleStepError> {
     let halt = match tracer.begin(root)? {
@@ -180,7 +180,7 @@ fn one(
                 .halt_at(root, entry)
                 .map_err(SingleStepError::Trace)?;
             tracer.release(root).map_err(SingleStepError::Trace)?;
-            until_halt(tracer, limit)?
+            until_halt(tracer, watchdog)?
         }
         false => None,
     };
@@ -190,7 +190,7 @@ fn one(
         return Err(SingleStepError::NothingInScope(why));
     };
     let tid = halt.tid;
-    let prepared = tracer.prepare(tid, (LOWEST, SCRATCH));
+    let prepared = tracer.prepare(tid, (LOWEST, SCRATCH_BYTES));
     let Some(prepared) = prepared.map_err(SingleStepError::Trace)? else {
         let (file, function) = (request.file.display(), &request.function);
         let mut modules = tracer.modules.iter();
@@ -207,11 +207,11 @@ fn one(
     });
     let regs = values.registers(&halt.regs, &prepared, arguments);
     let mut words = vec![prepared.back];
-    words.extend((0..ON_STACK).map(|_| values.pointer(&prepared)));
+    words.extend((0..STACK_ARGUMENT_WORDS).map(|_| values.pointer(&prepared)));
     tracer
         .fill(tid, regs.rsp, &words)
         .map_err(SingleStepError::Trace)?;
-    let words: Vec<u64> = (0..SCRATCH / 8)
+    let words: Vec<u64> = (0..SCRATCH_BYTES / 8)
         .map(|_| values.pointer(&prepared))
         .collect();
     tracer
@@ -220,7 +220,7 @@ fn one(
     tracer
         .call(tid, &regs, &prepared)
         .map_err(SingleStepError::Trace)?;
-    let end = match until_halt(tracer, limit)? {
+    let end = match until_halt(tracer, watchdog)? {
         None => CallEnd::Ended(ExitStatus::from_raw(tracer.root_status.unwrap_or(0))),
         Some(halt) => match halt.signal {
             0 => CallEnd::Returned(clobbered(&regs, &halt.regs)),
@@ -234,13 +234,13 @@ fn one(
 /// Traces a process until a thread is halted; `None` if it ends before.
 fn until_halt(
     tracer: &mut Tracer<'_>,
-    limit: &Watchdog,
+    watchdog: &Watchdog,
 ) -> Result<Option<HaltedThread>, SingleStepError> {
     loop {
         if let Some(halt) = tracer.halted.take() {
             return Ok(Some(halt));
         }
-        if !crate::follow_one(tracer, limit)? {
+        if !crate::follow_one(tracer, watchdog)? {
             return Ok(None);
         }
     }

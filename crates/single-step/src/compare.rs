@@ -16,7 +16,7 @@ use crate::shadow_stack::ShadowFrame;
 #[derive(Debug)]
 pub(crate) struct StoppedMemory<'a> {
     file: &'a File,
-    kept: RefCell<ReadCache>,
+    cache: RefCell<ReadCache>,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl<'a> StoppedMemory<'a> {
     pub(crate) fn new(file: &'a File) -> StoppedMemory<'a> {
         StoppedMemory {
             file,
-            kept: RefCell::new(ReadCache {
+            cache: RefCell::new(ReadCache {
                 start: 0,
                 length: 0,
                 bytes: [0; CACHE_BYTES],
@@ -61,7 +61,7 @@ impl ReadCache {
 
 impl Memory for StoppedMemory<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        let mut kept = self.kept.borrow_mut();
+        let mut kept = self.cache.borrow_mut();
         if kept.copy(addr.0, into).is_some() {
             return Ok(());
         }
@@ -102,7 +102,7 @@ impl RowFault {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RowMismatch {
     pub(crate) code: FindingCode,
-    pub(crate) of: Aspect,
+    pub(crate) aspect: Aspect,
     pub(crate) declared: String,
     /// Further key of findings with one cause.
     pub(crate) distance: Option<i64>,
@@ -111,7 +111,7 @@ pub(crate) struct RowMismatch {
 /// A row, the state at an instruction that it covers, and the truth there.
 pub(crate) struct RowComparison<'a> {
     pub(crate) abi: Abi,
-    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi_info: &'static AbiInfo,
     pub(crate) row: &'a Row<'a>,
     pub(crate) registers: &'a Registers,
     pub(crate) memory: &'a StoppedMemory<'a>,
@@ -127,9 +127,9 @@ impl RowComparison<'_> {
         if row.is_outermost() {
             return Vec::new();
         }
-        let declared = DeclaredRow::from_row(row, self.facts);
+        let declared = DeclaredRow::from_row(row, self.abi_info);
         let mut found = Vec::new();
-        let stack_pointer = Register(self.facts.stack_pointer.into());
+        let stack_pointer = Register(self.abi_info.stack_pointer.into());
         let is_counted = row.rule(stack_pointer).is_none();
         let declared_cfa = interpret::cfa(row, &self.view()).ok();
         let sp = declared_cfa.and_then(|cfa| self.recover(cfa, stack_pointer));
@@ -149,13 +149,13 @@ impl RowComparison<'_> {
         if pc != Some(self.truth.pc) {
             let difference = RowMismatch {
                 code: FindingCode::ReturnAddress,
-                of: Aspect::ReturnAddress,
+                aspect: Aspect::ReturnAddress,
                 declared: wording::register(row, row.return_address, self.abi),
                 distance: None,
             };
             found.push((difference, pc));
         }
-        let preserved = self.facts.preserved.iter().zip(declared.preserved);
+        let preserved = self.abi_info.preserved.iter().zip(declared.preserved);
         for ((number, declared), truth) in preserved.zip(self.truth.saved) {
             let register = Register((*number).into());
             let is_lost = row.rule(register) == Some(RegisterRule::Undefined);
@@ -167,7 +167,7 @@ impl RowComparison<'_> {
                         RuleLocation::Expression => FindingCode::Expression,
                         _ => FindingCode::SavedElsewhere,
                     },
-                    of: Aspect::Register(*number),
+                    aspect: Aspect::Register(*number),
                     declared: wording::register(row, register, self.abi),
                     distance: None,
                 };
@@ -210,33 +210,33 @@ impl RowComparison<'_> {
         };
         RowMismatch {
             code,
-            of: Aspect::Cfa,
+            aspect: Aspect::Cfa,
             declared: wording::cfa(self.row, self.abi),
             distance: distance.filter(|_| is_near),
         }
     }
 
     fn stack_pointer_mismatch(&self, found: Option<u64>) -> RowMismatch {
-        let stack_pointer = Register(self.facts.stack_pointer.into());
+        let stack_pointer = Register(self.abi_info.stack_pointer.into());
         let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
         RowMismatch {
             code: FindingCode::SavedElsewhere,
-            of: Aspect::Register(self.facts.stack_pointer),
+            aspect: Aspect::Register(self.abi_info.stack_pointer),
             declared: wording::register(self.row, stack_pointer, self.abi),
             distance: distance.filter(|distance| distance.unsigned_abs() < MAX_SAVE_DISTANCE_BYTES),
         }
     }
 
     /// The actual location of a value that a mismatch concerns; `None` if it is not found.
-    pub(crate) fn truth_of(&self, difference: &RowMismatch) -> Option<RuleLocation> {
-        let wanted = match difference.of {
+    pub(crate) fn truth_of(&self, mismatch: &RowMismatch) -> Option<RuleLocation> {
+        let wanted = match mismatch.aspect {
             Aspect::ReturnAddress => self.truth.pc,
-            of => match place_of(of, self.facts) {
+            of => match place_of(of, self.abi_info) {
                 Some(place) => *self.truth.saved.get(place)?,
                 None => return self.counted_from_a_register(),
             },
         };
-        let own = match difference.of {
+        let own = match mismatch.aspect {
             Aspect::Register(own) => Some(own),
             Aspect::Cfa | Aspect::ReturnAddress => None,
         };
@@ -260,7 +260,7 @@ impl RowComparison<'_> {
             let (other, _) = others.find(|(_, value)| is_telling && *value == wanted)?;
             Some(RuleLocation::Register(other, 0))
         };
-        let red_zone = self.facts.red_zone.unsigned_abs().into();
+        let red_zone = self.abi_info.red_zone.unsigned_abs().into();
         saved.or(kept).or_else(|| slot(red_zone)).or_else(elsewhere)
     }
 
@@ -269,7 +269,7 @@ impl RowComparison<'_> {
     fn slot_of(&self, value: u64, below_sp: u64) -> Option<u64> {
         let lowest = self
             .registers
-            .get(Register(self.facts.stack_pointer.into()));
+            .get(Register(self.abi_info.stack_pointer.into()));
         let lowest = lowest.unwrap_or(0).saturating_sub(below_sp);
         let words = (1..=MAX_SEARCH_WORDS).map(|number| 8 * number);
         let mut words = words.take_while(|below| self.truth.sp.saturating_sub(*below) >= lowest);
@@ -295,8 +295,10 @@ impl RowComparison<'_> {
     fn counted_from_a_register(&self) -> Option<RuleLocation> {
         let declared = self.declared_register();
         // Tables use rsp and rbp.
-        let sp = self.facts.stack_pointer;
-        let first = declared.into_iter().chain([sp, self.facts.frame_pointer]);
+        let sp = self.abi_info.stack_pointer;
+        let first = declared
+            .into_iter()
+            .chain([sp, self.abi_info.frame_pointer]);
         let first = first.map(|number| (number, self.registers.get(Register(number.into()))));
         let first = first.map(|(number, value)| (number, value.unwrap_or(0)));
         let places = first.chain(self.numbered()).map(|(number, value)| {
@@ -312,11 +314,11 @@ impl RowComparison<'_> {
 }
 
 /// A register's index among those that calls preserve.
-pub(crate) fn place_of(of: Aspect, facts: &AbiInfo) -> Option<usize> {
+pub(crate) fn place_of(of: Aspect, abi_info: &AbiInfo) -> Option<usize> {
     let Aspect::Register(register) = of else {
         return None;
     };
-    facts
+    abi_info
         .preserved
         .iter()
         .position(|number| *number == register)

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_relative_leads_where_it_led() {
+    fn displaced_relative_jumps_keep_their_target() {
         // jmp .+0x102
         let (jump, bytes) = copied(&[0xe9, 0xfd, 0, 0, 0]);
         assert_eq!(bytes[..5], [0xe9, 0xfd, 0, 0, 0]);

@@ -42,13 +42,13 @@ fn is_prefix(byte: u8) -> bool {
 
 impl SteppedInstruction {
     /// The first instruction of `bytes`.
-    pub(crate) fn decode(machine: &mut Lifter, bytes: &[u8], address: u64) -> SteppedInstruction {
+    pub(crate) fn decode(lifter: &mut Lifter, bytes: &[u8], address: u64) -> SteppedInstruction {
         let bytes = bytes.get(..MAX_INSTRUCTION_BYTES).unwrap_or(bytes);
         let mut code = LiftedCode::default();
-        machine.lift(bytes, address, &mut code);
+        lifter.lift(bytes, address, &mut code);
         let first = InsnId(0);
         let range = code.range(first);
-        let stack_pointer = machine.abi_info().stack_pointer;
+        let stack_pointer = lifter.abi_info().stack_pointer;
         let loads = |op: &Op| match *op {
             Op::Add { to, from, .. } => to == stack_pointer && from != stack_pointer,
             Op::Align { .. } | Op::SystemCall { .. } => false,

@@ -130,18 +130,18 @@ fn start(command: &mut Command) -> Result<i32, SingleStepError> {
 fn trace<'r>(
     request: &'r StepRequest,
     root: i32,
-    limit: &Watchdog,
+    watchdog: &Watchdog,
 ) -> Result<Tracer<'r>, SingleStepError> {
     let mut tracer = Tracer::new(request)?;
     if tracer.begin(root)? {
         tracer.release(root).map_err(SingleStepError::Trace)?;
     }
-    while follow_one(&mut tracer, limit)? {}
+    while follow_one(&mut tracer, watchdog)? {}
     Ok(tracer)
 }
 
 /// Handles the next event. Returns whether there was one.
-fn follow_one(tracer: &mut Tracer<'_>, limit: &Watchdog) -> Result<bool, SingleStepError> {
+fn follow_one(tracer: &mut Tracer<'_>, watchdog: &Watchdog) -> Result<bool, SingleStepError> {
     if tracer.is_over() {
         return Ok(false);
     }
@@ -152,7 +152,7 @@ fn follow_one(tracer: &mut Tracer<'_>, limit: &Watchdog) -> Result<bool, SingleS
     };
     tracer.handle(tid, status)?;
     if !matches!(status, WaitStatus::Stopped { event: 0, .. }) {
-        limit.watch(tracer.processes());
+        watchdog.watch(tracer.processes());
     }
     Ok(true)
 }

@@ -10,7 +10,7 @@ use crate::sys::{self, WaitStatus};
 
 /// The instruction `syscall`.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 /// The lowest address that programs may map, by the default of `vm.mmap_min_addr`.
 pub(crate) const LOWEST: u64 = 1 << 16;
 /// Size of the blocks that a mapping is searched in, in bytes.
@@ -84,7 +84,7 @@ pub(crate) fn free_near(maps: &Mappings, near: u64, size: u64) -> Option<u64> {
     for mapping in maps {
         let start = mapping.start.0;
         let is_stack = mapping.name.as_ref().is_some_and(|name| name == "[stack]");
-        if start >= end.saturating_add(size + PAGE) && !is_stack {
+        if start >= end.saturating_add(size + PAGE_BYTES) && !is_stack {
             let found = start - size;
             nearest = nearest
                 .into_iter()

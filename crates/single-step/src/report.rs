@@ -82,10 +82,10 @@ pub(crate) fn from_tracer(tracer: &Tracer<'_>, is_late: bool) -> StepReport {
     let modules = &tracer.modules;
     let mut causes: Vec<(&FaultCause, &FaultRecord)> = tracer.faults.iter().collect();
     causes.sort_by_key(|((module, ..), seen)| (*module, seen.places.first().copied()));
-    let facts = tracer.machine.abi_info();
+    let abi_info = tracer.lifter.abi_info();
     let mut mended = BTreeSet::new();
     let findings = causes.into_iter().filter_map(|(cause, seen)| {
-        let mut observed = observed(modules.get(cause.0)?, cause, seen, facts)?;
+        let mut observed = observed(modules.get(cause.0)?, cause, seen, abi_info)?;
         let finding = &mut observed.finding;
         if finding.code == FindingCode::CfaOffset && !mended.insert((cause.0, cause.1)) {
             // The repair of the first fault may change the declared values here.
@@ -157,16 +157,16 @@ fn rows(module: &SteppedModule, function: &SteppedFunction) -> RowCoverage {
 fn observed(
     module: &SteppedModule,
     (_, function, fault): &FaultCause,
-    seen: &FaultRecord,
-    facts: &AbiInfo,
+    fault_record: &FaultRecord,
+    abi_info: &AbiInfo,
 ) -> Option<ObservedFinding> {
-    let at = *seen.places.first()?;
+    let at = *fault_record.places.first()?;
     let function = module.functions.get(*function);
     let mut finding = Finding {
         code: FindingCode::NoEntry,
         severity: Severity::Refuted,
         address: at,
-        occurrences: seen.places.len(),
+        occurrences: fault_record.places.len(),
         subject: String::new(),
         declared: String::new(),
         computed: String::new(),
@@ -184,22 +184,22 @@ fn observed(
         }
         RowFault::Mismatch(difference) => {
             finding.code = difference.code;
-            finding.subject = wording::aspect(difference.of, ABI);
+            finding.subject = wording::aspect(difference.aspect, ABI);
             finding.declared.clone_from(&difference.declared);
-            if let Some(truth) = seen.truth {
-                finding.computed = wording::place(truth, difference.of, ABI);
+            if let Some(truth) = fault_record.truth {
+                finding.computed = wording::location_text(truth, difference.aspect, ABI);
             }
             finding.fix = match (difference.code, difference.distance) {
                 (FindingCode::CfaOffset, Some(distance)) => {
                     Some(format!(".cfi_adjust_cfa_offset {distance}"))
                 }
                 // The intention of an expression is not known.
-                (FindingCode::Expression, _) if difference.of == Aspect::Cfa => None,
-                _ => seen.truth.and_then(|truth| {
-                    wording::directive(difference.of, truth, facts.return_address, ABI)
+                (FindingCode::Expression, _) if difference.aspect == Aspect::Cfa => None,
+                _ => fault_record.truth.and_then(|truth| {
+                    wording::directive(difference.aspect, truth, abi_info.return_address, ABI)
                 }),
             };
-            if is_never_restored(function, difference, facts) {
+            if is_never_restored(function, difference, abi_info) {
                 finding.code = FindingCode::PrivateConvention;
             }
         }
@@ -209,27 +209,27 @@ fn observed(
         finding.code,
         FindingCode::NoEntry | FindingCode::EntryTooShort | FindingCode::PrivateConvention
     );
-    if has_reasons && module.maker == CodeOrigin::Compiler {
+    if has_reasons && module.origin == CodeOrigin::Compiler {
         finding.severity = Severity::Note;
     }
     Some(ObservedFinding {
         module: module.path.clone(),
         finding,
-        places: seen.places.iter().copied().collect(),
-        times: seen.times,
+        places: fault_record.places.iter().copied().collect(),
+        times: fault_record.times,
     })
 }
 
 /// Whether a function was seen to return, and never with the register's entry value.
 fn is_never_restored(
     function: Option<&SteppedFunction>,
-    difference: &RowMismatch,
-    facts: &AbiInfo,
+    mismatch: &RowMismatch,
+    abi_info: &AbiInfo,
 ) -> bool {
-    let place = place_of(difference.of, facts);
+    let place = place_of(mismatch.aspect, abi_info);
     let lost = function.zip(place).and_then(|(function, place)| {
         let lost = function.lost.get(place)?;
         Some(function.returned > 0 && *lost == function.returned)
     });
-    difference.code == FindingCode::RegisterLost && lost.unwrap_or(false)
+    mismatch.code == FindingCode::RegisterLost && lost.unwrap_or(false)
 }

@@ -62,7 +62,7 @@ pub(crate) struct SteppedModule {
     /// Whether rows have registers in vector registers.
     pub(crate) has_vectors: bool,
     /// Origin of the functions in scope.
-    pub(crate) maker: CodeOrigin,
+    pub(crate) origin: CodeOrigin,
     /// The functions in scope, ascending and without overlap.
     pub(crate) functions: Vec<SteppedFunction>,
     /// Number of compiled functions out of scope.
@@ -93,14 +93,14 @@ impl SteppedModule {
         path: &Path,
         file: Arc<ElfFile>,
         request: &StepRequest,
-        machine: &Lifter,
+        lifter: &Lifter,
     ) -> SteppedModule {
         let own = tables::read_if_any(&file).unwrap_or_else(|_| Table::new(file.abi()));
         // Function starts are not taken from the compared rows, if other information has them.
         let is_bare = own.fdes().is_empty();
         let mut module = SteppedModule {
             path: path.to_path_buf(),
-            maker: CodeOrigin::from_file(&file),
+            origin: CodeOrigin::from_file(&file),
             table: Table::new(file.abi()),
             spans: Vec::new(),
             has_vectors: false,
@@ -111,13 +111,13 @@ impl SteppedModule {
         };
         module.set_table(own);
         if !is_bare {
-            module.choose(request, machine);
+            module.choose(request, lifter);
         }
         if request.rows != RowSource::Table(TableSource::Auto) {
             module.set_table(request.rows.read(&module.file));
         }
         if is_bare {
-            module.choose(request, machine);
+            module.choose(request, lifter);
         }
         module
     }
@@ -156,32 +156,27 @@ impl SteppedModule {
     /// The record of the instruction at an address.
     pub(crate) fn visited_instruction(
         &mut self,
-        machine: &mut Lifter,
+        lifter: &mut Lifter,
         at: Vaddr,
     ) -> &mut VisitedInstruction {
         let bytes = self.file.rest_at(at).unwrap_or_default();
         self.visited
             .entry(at.0)
             .or_insert_with(|| VisitedInstruction {
-                instruction: SteppedInstruction::decode(machine, bytes, at.0),
+                instruction: SteppedInstruction::decode(lifter, bytes, at.0),
                 visits: 0,
                 stops: 0,
             })
     }
 
     /// Selects the functions in scope.
-    fn choose(&mut self, request: &StepRequest, machine: &Lifter) {
+    fn choose(&mut self, request: &StepRequest, lifter: &Lifter) {
         let debug = DebugFiles::locate(&self.file, &SearchRoots::from_environment());
         let is_named = |name: &str| {
             let mut wanted = request.functions.iter();
             wanted.any(|wanted| is_part_of(name, wanted))
         };
-        let all = self.all_functions(
-            debug.debug.as_deref(),
-            machine,
-            &request.functions,
-            is_named,
-        );
+        let all = self.all_functions(debug.debug.as_deref(), lifter, &request.functions, is_named);
         let is_default = request.modules.is_empty();
         let is_asked =
             |function: &SteppedFunction| match (&function.name, request.functions.is_empty()) {
@@ -206,7 +201,7 @@ impl SteppedModule {
                 self.left_out = all - functions.len();
             }
             if !is_all {
-                self.maker = CodeOrigin::HandWritten;
+                self.origin = CodeOrigin::HandWritten;
             }
         }
         self.functions = functions;
@@ -224,7 +219,7 @@ impl SteppedModule {
     fn all_functions(
         &self,
         debug: Option<&ElfFile>,
-        machine: &Lifter,
+        lifter: &Lifter,
         wanted: &[String],
         is_named: impl Fn(&str) -> bool,
     ) -> Vec<SteppedFunction> {
@@ -232,12 +227,13 @@ impl SteppedModule {
         let code = self.file.executable_ranges();
         let mut starts: BTreeMap<Vaddr, (Option<String>, Vaddr)> = BTreeMap::new();
         let mut parts = BTreeSet::new();
-        let facts = machine.abi_info();
+        let abi_info = lifter.abi_info();
         for fde in self.table.fdes() {
             let first = self.table.rows(fde).next();
             let row = first.and_then(|first| self.table.row(first.row));
-            let declared = row.map(|row| DeclaredRow::from_row(&row, facts).cfa);
-            let called = RuleLocation::Register(facts.stack_pointer, facts.call_pushes.into());
+            let declared = row.map(|row| DeclaredRow::from_row(&row, abi_info).cfa);
+            let called =
+                RuleLocation::Register(abi_info.stack_pointer, abi_info.call_pushes.into());
             let begins = declared == Some(called);
             if fde.start < fde.end && (begins || !self.is_stub(fde.start)) {
                 starts.insert(fde.start, (None, fde.end));

@@ -92,12 +92,12 @@ pub(crate) struct ShadowStack {
     active: ShadowFrames,
     count: u64,
     /// Whether the frame of the running code is known.
-    pub(crate) certainty: Certainty,
+    pub(crate) certainty: ShadowCertainty,
 }
 
 /// Certainty that the innermost frame is that of the running code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Certainty {
+pub(crate) enum ShadowCertainty {
     Certain,
     /// The stack is new. If the running code calls a function on it, that code's frame is still
     /// known; after a switch to another context, no frame is.
@@ -112,7 +112,7 @@ impl Default for ShadowStack {
             left: VecDeque::new(),
             active: ShadowFrames::default(),
             count: 0,
-            certainty: Certainty::Certain,
+            certainty: ShadowCertainty::Certain,
         }
     }
 }
@@ -177,7 +177,7 @@ impl ShadowStack {
     pub(crate) fn push(&mut self, frame: ShadowFrame) {
         self.active.drop_below(frame.key.saturating_add(1));
         self.active.frames.push(frame);
-        self.certainty = Certainty::Certain;
+        self.certainty = ShadowCertainty::Certain;
     }
 
     /// Sets the function that runs in the innermost frame; `None` if it is out of scope.
@@ -216,7 +216,7 @@ impl ShadowStack {
                 }
             }
         }
-        self.certainty = Certainty::Certain;
+        self.certainty = ShadowCertainty::Certain;
         self.active.end(key)
     }
 
@@ -270,7 +270,7 @@ impl ShadowStack {
             }
         };
         self.active.end(key);
-        self.certainty = Certainty::Certain;
+        self.certainty = ShadowCertainty::Certain;
         true
     }
 
@@ -291,7 +291,7 @@ impl ShadowStack {
             self.switch_to(place, sp);
         }
         self.active.drop_below(sp);
-        self.certainty = Certainty::Certain;
+        self.certainty = ShadowCertainty::Certain;
         true
     }
 
@@ -307,8 +307,8 @@ impl ShadowStack {
         let near = || self.left.iter().rposition(|stack| stack.has(to));
         if let Some(place) = exact.or_else(near) {
             self.certainty = match exact {
-                Some(_) => Certainty::Certain,
-                None => Certainty::Uncertain,
+                Some(_) => ShadowCertainty::Certain,
+                None => ShadowCertainty::Uncertain,
             };
             self.switch_to(place, from);
             self.active.drop_below(to);
@@ -317,7 +317,7 @@ impl ShadowStack {
         let outermost = self.active.frames.first();
         if from < to && outermost.is_some_and(|frame| to <= frame.key) {
             // A jump over frames, or a stack within a frame of this one.
-            self.certainty = Certainty::Uncertain;
+            self.certainty = ShadowCertainty::Uncertain;
             return;
         }
         self.count += 1;
@@ -327,12 +327,12 @@ impl ShadowStack {
             ..ShadowFrames::default()
         };
         self.leave_for(fresh, from);
-        self.certainty = Certainty::NewStack;
+        self.certainty = ShadowCertainty::NewStack;
     }
 
     /// Decides whether a new stack belongs to another context with unknown frames.
     pub(crate) fn settle(&mut self, is_other: bool) {
-        self.certainty = Certainty::Certain;
+        self.certainty = ShadowCertainty::Certain;
         if is_other {
             self.active.parent = None;
         }
@@ -365,7 +365,7 @@ impl ShadowStack {
 
     /// In an uncertain state: the current frame is certain if the running function is the frame's.
     pub(crate) fn validate(&mut self, function: Option<RunningFunction>, sp: u64) {
-        if self.certainty == Certainty::Uncertain
+        if self.certainty == ShadowCertainty::Uncertain
             && let Some(function) = function
         {
             self.find_within(function, sp);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn of_frames_that_return_to_one_place_the_one_that_the_stack_pointer_says_ends() {
+    fn the_stack_pointer_selects_among_frames_with_equal_return_addresses() {
         let mut shadow = ShadowStack::default();
         shadow.push(frame(0x1000, 0x9, None));
         shadow.push(frame(0xf00, 0x1, Some(F)));
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn who_called_a_frame_whose_end_was_not_seen_may_have_run() {
+    fn callers_of_a_frame_with_an_unseen_end_may_have_run() {
         let has_run = |end: fn(&mut ShadowStack)| {
             let mut shadow = ShadowStack::default();
             for (key, has_run) in [(0x1000, false), (0xf00, true)] {
@@ -505,7 +505,7 @@ mod tests {
     fn a_stack_that_was_left_has_its_frames_when_it_is_come_back_to() {
         let mut shadow = two();
         shadow.jumped(0xe80, 0x90_0000);
-        assert_eq!(shadow.certainty, Certainty::NewStack);
+        assert_eq!(shadow.certainty, ShadowCertainty::NewStack);
         // Code that calls on another stack still has its frame.
         shadow.settle(false);
         assert_eq!(key(&shadow), Some(0xf00));
@@ -513,14 +513,14 @@ mod tests {
         shadow.jumped(0x8f_ff00, 0xe80);
         assert_eq!(
             (key(&shadow), shadow.certainty),
-            (Some(0xf00), Certainty::Certain)
+            (Some(0xf00), ShadowCertainty::Certain)
         );
         shadow.jumped(0xe80, 0x8f_ff00);
         assert_eq!(key(&shadow), Some(0x8f_fff8));
     }
 
     #[test]
-    fn of_another_context_nothing_is_known() {
+    fn frames_of_another_context_are_unknown() {
         let mut shadow = two();
         shadow.jumped(0xe80, 0x90_0000);
         shadow.settle(true);
@@ -536,7 +536,7 @@ mod tests {
             shadow.jumped(0xe80, to);
             assert_eq!(
                 (key(&shadow), shadow.certainty),
-                (Some(0xf00), Certainty::Certain)
+                (Some(0xf00), ShadowCertainty::Certain)
             );
         }
     }

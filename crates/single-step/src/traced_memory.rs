@@ -63,7 +63,7 @@ impl Breakpoint {
     }
 
     /// Whether it is in memory.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.is_entry || self.is_resume || self.is_loader
     }
 
@@ -165,7 +165,7 @@ impl TracedMemory {
     /// nothing will be executed.
     pub(crate) fn stop_at(&mut self, at: u64, reason: BreakpointReason) {
         let known = self.breakpoints.get(&at).copied();
-        if let Some(mut known) = known.filter(Breakpoint::is_there) {
+        if let Some(mut known) = known.filter(Breakpoint::is_set) {
             *known.reason(reason) = true;
             self.breakpoints.insert(at, known);
             return;
@@ -190,10 +190,10 @@ impl TracedMemory {
     /// Removes a reason, and the breakpoint if there is no other.
     pub(crate) fn pass_at(&mut self, at: u64, reason: BreakpointReason) {
         let known = self.breakpoints.get(&at).copied();
-        if let Some(mut known) = known.filter(Breakpoint::is_there) {
+        if let Some(mut known) = known.filter(Breakpoint::is_set) {
             *known.reason(reason) = false;
             self.breakpoints.insert(at, known);
-            if !known.is_there() {
+            if !known.is_set() {
                 self.changes += 1;
                 self.write(at, &known);
             }
@@ -203,7 +203,7 @@ impl TracedMemory {
     /// Writes the state of a breakpoint to memory.
     pub(crate) fn write(&self, at: u64, known: &Breakpoint) {
         let [original, ..] = known.original;
-        let byte = if known.is_there() { INT3 } else { original };
+        let byte = if known.is_set() { INT3 } else { original };
         let _ = self.memory.write_all_at(&[byte], at);
     }
 
@@ -218,7 +218,7 @@ impl TracedMemory {
         let mut bytes = [0; MAX_INSTRUCTION_BYTES];
         let read = self.memory.read_at(&mut bytes, at).ok()?;
         for (at, byte) in (at..).zip(&mut bytes) {
-            if let Some(known) = self.breakpoints.get(&at).filter(|known| known.is_there()) {
+            if let Some(known) = self.breakpoints.get(&at).filter(|known| known.is_set()) {
                 [*byte, ..] = known.original;
             }
         }
@@ -228,7 +228,7 @@ impl TracedMemory {
     /// How a thread stopped at an address can execute the instruction there; `None` if no
     /// breakpoint is in the way.
     pub(crate) fn aside(&mut self, tid: i32, at: u64) -> io::Result<Option<DisplacedInstruction>> {
-        let known = self.breakpoints.get(&at).filter(|known| known.is_there());
+        let known = self.breakpoints.get(&at).filter(|known| known.is_set());
         let Some(Breakpoint {
             original,
             displaced: aside,

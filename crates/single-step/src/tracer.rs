@@ -10,7 +10,7 @@ use unspool_check::{Aspect, DeclaredRow, FindingCode, RuleLocation};
 use unspool_code_analysis::Lifter;
 use unspool_code_analysis::op::Flow;
 use unspool_code_analysis::value::MAX_SKIPPED_BYTES;
-use unspool_compiled_table::call_test::{CallTest, WINDOW};
+use unspool_compiled_table::call_test::{CALL_WINDOW_BYTES, CallTest};
 use unspool_elf::{ElfFile, SegmentMapping};
 use unspool_process::mapped_files;
 use unspool_process::maps::{Mapping, Mappings};
@@ -21,7 +21,7 @@ use crate::displaced::DisplacedInstruction;
 use crate::instruction::{InstructionKind, SteppedInstruction};
 use crate::scope::{MappedModule, ModuleAddress, SteppedFunction, SteppedModule};
 use crate::shadow_stack::{
-    Certainty, FunctionId, RunningFunction, ShadowFrame, ShadowLanding, ShadowStack,
+    FunctionId, RunningFunction, ShadowCertainty, ShadowFrame, ShadowLanding, ShadowStack,
 };
 use crate::sys::{self, Regs, TrapCause, WaitStatus};
 use crate::traced_memory::{Breakpoint, BreakpointReason, TracedMemory};
@@ -77,8 +77,8 @@ struct TracedThread {
     process: i32,
     space: u32,
     shadow: ShadowStack,
-    doing: ThreadMode,
-    before: Option<StepStart>,
+    mode: ThreadMode,
+    step_start: Option<StepStart>,
     /// The signal that it was resumed with.
     given: c_int,
     /// The instruction that it executes displaced, or that a new thread begins behind.
@@ -109,7 +109,7 @@ impl PendingFault {
     /// Whether it concerns the return address.
     fn is_of_return(&self) -> bool {
         let difference = self.cause.2.difference();
-        difference.is_some_and(|told| told.code == FindingCode::ReturnAddress)
+        difference.is_some_and(|finding| finding.code == FindingCode::ReturnAddress)
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) type FaultCause = (usize, usize, RowFault);
 /// Several can be traced one after another.
 pub(crate) struct Tracer<'r> {
     request: &'r StepRequest,
-    pub(crate) machine: Lifter,
+    pub(crate) lifter: Lifter,
     calls: Option<CallTest>,
     pub(crate) modules: Vec<SteppedModule>,
     by_path: HashMap<PathBuf, Option<usize>>,
@@ -162,7 +162,7 @@ impl<'r> Tracer<'r> {
     pub(crate) fn new(request: &'r StepRequest) -> Result<Tracer<'r>, SingleStepError> {
         Ok(Tracer {
             request,
-            machine: Lifter::new(ABI).ok_or(SingleStepError::Architecture)?,
+            lifter: Lifter::new(ABI).ok_or(SingleStepError::Architecture)?,
             calls: CallTest::anywhere(ABI.arch),
             modules: Vec::new(),
             by_path: HashMap::new(),
@@ -265,7 +265,7 @@ impl<'r> Tracer<'r> {
             0 => {}
             _ => return self.go_on(tid, 0),
         }
-        match (signal, thread.doing) {
+        match (signal, thread.mode) {
             (libc::SIGSTOP, _) if thread.is_new => {
                 thread.is_new = false;
                 self.interrupt(tid, 0)
@@ -283,9 +283,9 @@ impl<'r> Tracer<'r> {
     fn interrupt(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
         let thread = self.thread(tid)?;
         thread.given = signal;
-        if thread.doing == ThreadMode::Passing {
+        if thread.mode == ThreadMode::Passing {
             // It will reach the breakpoint again.
-            thread.doing = ThreadMode::Running;
+            thread.mode = ThreadMode::Running;
         }
         if thread.displaced.is_some() {
             self.set_back(tid, &mut sys::registers(tid)?)?;
@@ -298,7 +298,7 @@ impl<'r> Tracer<'r> {
         let changes = self.space_of(tid)?.changes;
         let thread = self.thread(tid)?;
         thread.changes = changes;
-        match thread.doing {
+        match thread.mode {
             ThreadMode::Running => sys::go_on(tid, signal),
             ThreadMode::Stepping | ThreadMode::Passing => sys::step(tid, signal),
         }
@@ -470,7 +470,7 @@ impl<'r> Tracer<'r> {
         let file = opened.and_then(|opened| ElfFile::from_file(path, &opened.file).ok());
         let file = file.filter(|file| file.abi() == ABI);
         let number = file.map(|file| {
-            let module = SteppedModule::read(path, Arc::new(file), self.request, &self.machine);
+            let module = SteppedModule::read(path, Arc::new(file), self.request, &self.lifter);
             self.modules.push(module);
             self.modules.len() - 1
         });
@@ -519,13 +519,13 @@ impl<'r> Tracer<'r> {
         let opened = mapped_files(tid.unsigned_abs(), mapping).find_map(Result::ok);
         let file = opened.and_then(|opened| ElfFile::from_file(&opened.path, &opened.file).ok());
         let Some(file) = file else { return Ok(()) };
-        let told = file
+        let address = file
             .symbols()
             .named(LOADER_HOOK)
             .next()
             .map(|symbol| symbol.address);
-        if let (Some(told), Some(bias)) = (told, file.load_bias(&segment_mapping(mapping))) {
-            let at = bias.to_runtime(told).0;
+        if let (Some(address), Some(bias)) = (address, file.load_bias(&segment_mapping(mapping))) {
+            let at = bias.to_runtime(address).0;
             self.space_of(tid)?.stop_at(at, BreakpointReason::Loader);
         }
         Ok(())
@@ -558,13 +558,13 @@ impl<'r> Tracer<'r> {
         let at = regs.rip.wrapping_sub(1);
         let space = self.space_of(tid)?;
         let breakpoint = space.breakpoint(at);
-        let is_ours = |known: &Breakpoint| known.is_there() || !known.is_own();
+        let is_ours = |known: &Breakpoint| known.is_set() || !known.is_own();
         let Some(breakpoint) = breakpoint.filter(is_ours) else {
             return self.go_on(tid, libc::SIGTRAP);
         };
         regs.rip = at;
         sys::set_pc(tid, at)?;
-        if !breakpoint.is_there() {
+        if !breakpoint.is_set() {
             // It was removed while this thread stopped there, or after the process was forked.
             space.write(at, &breakpoint);
             return self.run_on(tid, &regs);
@@ -624,7 +624,7 @@ impl<'r> Tracer<'r> {
         let Some(module) = self.modules.get_mut(site.module) else {
             return Ok(false);
         };
-        let spot = module.visited_instruction(&mut self.machine, site.at);
+        let spot = module.visited_instruction(&mut self.lifter, site.at);
         if spot.visits < most {
             return Ok(true);
         }
@@ -714,7 +714,7 @@ impl<'r> Tracer<'r> {
     /// Whether a call is before an address: in the program's own bytes, without breakpoints.
     fn follows_call(&mut self, tid: i32, pc: u64) -> bool {
         let before = self.space_of(tid).ok().and_then(|space| {
-            let start = pc.checked_sub(u64::try_from(WINDOW).ok()?)?;
+            let start = pc.checked_sub(u64::try_from(CALL_WINDOW_BYTES).ok()?)?;
             space.original(start)?.first_chunk().copied()
         });
         let (Some(before), Some(calls)) = (before, self.calls) else {
@@ -868,7 +868,7 @@ impl<'r> Tracer<'r> {
         let mut regs = clear_trap_flag(tid)?;
         let aside = self.set_back(tid, &mut regs)?;
         let thread = self.thread(tid)?;
-        let before = thread.before;
+        let before = thread.step_start;
         let Some(start) = aside
             .map(|aside| aside.at)
             .or(before.map(|before| before.regs.rip))
@@ -887,8 +887,8 @@ impl<'r> Tracer<'r> {
         }
         self.steps += 1;
         let thread = self.thread(tid)?;
-        thread.before = None;
-        thread.doing = ThreadMode::Running;
+        thread.step_start = None;
+        thread.mode = ThreadMode::Running;
         let given = std::mem::take(&mut thread.given);
         if before.is_some() && given != 0 && is_handler(&regs, Some(given)) {
             let function = self.function_at(tid, regs.rip)?.map(|(_, id)| id);
@@ -918,17 +918,17 @@ impl<'r> Tracer<'r> {
         tid: i32,
         regs: &Regs,
         start: u64,
-        aside: Option<DisplacedInstruction>,
+        displaced: Option<DisplacedInstruction>,
     ) -> io::Result<TrapCause> {
         let changes = self.thread(tid)?.changes;
         let space = self.space_of(tid)?;
         let is_possible = || {
             let known = space.breakpoint(start);
-            space.changes != changes || known.is_some_and(|known| known.is_there())
+            space.changes != changes || known.is_some_and(|known| known.is_set())
         };
         match regs.rip.wrapping_sub(start) {
             0 => sys::trap(tid),
-            1 if aside.is_none() && is_possible() => match sys::trap(tid)? {
+            1 if displaced.is_none() && is_possible() => match sys::trap(tid)? {
                 TrapCause::Breakpoint => Ok(TrapCause::Breakpoint),
                 TrapCause::Sent | TrapCause::Step => Ok(TrapCause::Step),
             },
@@ -956,30 +956,30 @@ impl<'r> Tracer<'r> {
     /// Whether the row at an address is that of a function's begin, and the code there does not use
     /// the word on top.
     fn has_row_of_begin(&mut self, site: ModuleAddress) -> bool {
-        let facts = self.machine.abi_info();
+        let abi_info = self.lifter.abi_info();
         let Some(module) = self.modules.get_mut(site.module) else {
             return false;
         };
         let row = module.row(site.at);
-        let is_begin =
-            row.is_some_and(|row| DeclaredRow::from_row(&row, facts).is_function_entry(facts));
+        let is_begin = row
+            .is_some_and(|row| DeclaredRow::from_row(&row, abi_info).is_function_entry(abi_info));
         is_begin
             && !module
-                .visited_instruction(&mut self.machine, site.at)
+                .visited_instruction(&mut self.lifter, site.at)
                 .instruction
                 .takes_top
     }
 
     /// Updates the shadow stack for an instruction.
-    fn follow(&mut self, tid: i32, before: &StepStart, regs: &Regs) -> io::Result<()> {
-        let following = before
+    fn follow(&mut self, tid: i32, step_start: &StepStart, regs: &Regs) -> io::Result<()> {
+        let following = step_start
             .regs
             .rip
-            .wrapping_add(before.instruction.length.into());
+            .wrapping_add(step_start.instruction.length.into());
         let function = self.function_at(tid, regs.rip)?;
         let id = function.map(|(_, id)| id);
-        let (old_sp, sp, pc) = (before.regs.rsp, regs.rsp, regs.rip);
-        match before.instruction.flow {
+        let (old_sp, sp, pc) = (step_start.regs.rsp, regs.rsp, regs.rip);
+        match step_start.instruction.flow {
             Some(Flow::Call(_) | Flow::IndirectCall) => {
                 let is_entry = function.is_none_or(|(site, _)| self.begins_frame(site));
                 // A call to the next instruction, or into the middle, pushes a word and no frame.
@@ -995,7 +995,7 @@ impl<'r> Tracer<'r> {
                 match ended {
                     Some(ended) => self.note_return(&ended, regs),
                     // A pushed target: a jump.
-                    None => drop(self.on_jump(tid, before.function, function, regs)?),
+                    None => drop(self.on_jump(tid, step_start.function, function, regs)?),
                 }
             }
             Some(Flow::IndirectJump(_)) if self.has_given_up(tid, pc)? => {
@@ -1008,10 +1008,10 @@ impl<'r> Tracer<'r> {
                 let is_return = shadow
                     .current()
                     .is_some_and(|frame| frame.pc == pc && frame.key < sp);
-                if is_return || id != Some(before.function) {
+                if is_return || id != Some(step_start.function) {
                     shadow.leave(sp);
                     if !is_return
-                        && !self.on_jump(tid, before.function, function, regs)?
+                        && !self.on_jump(tid, step_start.function, function, regs)?
                         && id.is_some()
                     {
                         self.thread(tid)?.shadow.becomes(id);
@@ -1019,12 +1019,12 @@ impl<'r> Tracer<'r> {
                 }
             }
             None | Some(Flow::Branch { .. })
-                if (pc == following || before.instruction.flow.is_some())
-                    && id.is_some_and(|id| id != before.function) =>
+                if (pc == following || step_start.instruction.flow.is_some())
+                    && id.is_some_and(|id| id != step_start.function) =>
             {
                 self.thread(tid)?.shadow.becomes(id);
             }
-            None | Some(Flow::Trap) if pc != following && pc != before.regs.rip => {
+            None | Some(Flow::Trap) if pc != following && pc != step_start.regs.rip => {
                 let shadow = &mut self.thread(tid)?.shadow;
                 if !shadow.resumed(pc, sp) {
                     shadow.leave(sp);
@@ -1032,10 +1032,10 @@ impl<'r> Tracer<'r> {
             }
             _ => {}
         }
-        if before.instruction.loads_stack_pointer && before.instruction.flow.is_none() {
+        if step_start.instruction.loads_stack_pointer && step_start.instruction.flow.is_none() {
             let shadow = &mut self.thread(tid)?.shadow;
             shadow.jumped(old_sp, sp);
-            if shadow.certainty == Certainty::Certain {
+            if shadow.certainty == ShadowCertainty::Certain {
                 shadow.becomes(id);
             }
         }
@@ -1136,10 +1136,12 @@ impl<'r> Tracer<'r> {
         let Some(truth) = shadow.current().copied() else {
             return self.run_on(tid, regs);
         };
-        if certainty == Certainty::NewStack && self.is_other_context(tid, regs, site, &truth)? {
+        if certainty == ShadowCertainty::NewStack
+            && self.is_other_context(tid, regs, site, &truth)?
+        {
             return self.run_on(tid, regs);
         }
-        let is_certain = certainty != Certainty::Uncertain;
+        let is_certain = certainty != ShadowCertainty::Uncertain;
         if is_certain && !truth.is_certainly(running) {
             // The entry of this function was not seen.
             self.reactivate(tid, regs.rip, Some(id))?;
@@ -1149,7 +1151,7 @@ impl<'r> Tracer<'r> {
         let Some(module) = self.modules.get_mut(site.module) else {
             return self.run_on(tid, regs);
         };
-        let spot = module.visited_instruction(&mut self.machine, site.at);
+        let spot = module.visited_instruction(&mut self.lifter, site.at);
         let instruction = spot.instruction;
         let is_new = spot.visits < most;
         if is_new && is_certain {
@@ -1168,12 +1170,12 @@ impl<'r> Tracer<'r> {
             thread.idle = 0;
             return self.run_to_new(tid, regs, id, site, &truth);
         }
-        thread.before = Some(StepStart {
+        thread.step_start = Some(StepStart {
             regs: *regs,
             instruction,
             function: id,
         });
-        thread.doing = ThreadMode::Stepping;
+        thread.mode = ThreadMode::Stepping;
         self.step(tid, regs)
     }
 
@@ -1220,11 +1222,11 @@ impl<'r> Tracer<'r> {
     /// Makes a thread run at full speed, past a breakpoint at its address.
     fn run_on(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         let known = self.space_of(tid)?.breakpoint(regs.rip);
-        let is_there = known.is_some_and(|known| known.is_there());
+        let is_there = known.is_some_and(|known| known.is_set());
         let thread = self.thread(tid)?;
         thread.shadow.runs();
-        thread.before = None;
-        thread.doing = if is_there {
+        thread.step_start = None;
+        thread.mode = if is_there {
             ThreadMode::Passing
         } else {
             ThreadMode::Running
@@ -1299,11 +1301,11 @@ impl<'r> Tracer<'r> {
     ) -> io::Result<()> {
         let faults = self.comparison(tid, site, looked_up, registers, truth, |comparison| {
             let differences = comparison.differences().into_iter();
-            let told = differences.map(|(difference, found)| {
+            let findings = differences.map(|(difference, found)| {
                 let truth = comparison.truth_of(&difference);
                 (RowFault::Mismatch(difference), found, truth)
             });
-            told.collect()
+            findings.collect()
         });
         let faults = faults.unwrap_or_else(|| match self.request.rows {
             RowSource::Table(_) => vec![(RowFault::Missing, None, None)],
@@ -1399,7 +1401,7 @@ impl<'r> Tracer<'r> {
         let row = self.modules.get(site.module)?.row(looked_up)?;
         Some(ask(&RowComparison {
             abi: ABI,
-            facts: self.machine.abi_info(),
+            abi_info: self.lifter.abi_info(),
             row: &row,
             registers,
             memory: &space.memory(),
@@ -1415,8 +1417,8 @@ impl TracedThread {
             process,
             space,
             shadow: ShadowStack::default(),
-            doing: ThreadMode::Running,
-            before: None,
+            mode: ThreadMode::Running,
+            step_start: None,
             given: 0,
             displaced: None,
             changes: 0,
@@ -1496,11 +1498,11 @@ impl Tracer<'_> {
     }
 
     /// Where a thread was halted.
-    pub(crate) fn halt_location(&mut self, halt: &HaltedThread) -> StopLocation {
-        let address = halt.regs.rip;
-        let space = self.space_of(halt.tid).ok();
+    pub(crate) fn halt_location(&mut self, halted: &HaltedThread) -> StopLocation {
+        let address = halted.regs.rip;
+        let space = self.space_of(halted.tid).ok();
         let site = space.and_then(|space| space.site(address));
-        let maps = std::fs::read(format!("/proc/{}/maps", halt.tid));
+        let maps = std::fs::read(format!("/proc/{}/maps", halted.tid));
         let maps = maps.map(|text| Mappings::parse(&text));
         let mapping = maps.ok().and_then(|maps| {
             let mut maps = maps.iter();
@@ -1548,7 +1550,11 @@ fn is_behind_data(pending: &PendingFault, regs: &Regs) -> bool {
 
 /// The value after a jump that a mismatch concerns.
 fn value_at_target(pending: &PendingFault, regs: &Regs) -> u64 {
-    let of = pending.cause.2.difference().map(|difference| difference.of);
+    let of = pending
+        .cause
+        .2
+        .difference()
+        .map(|difference| difference.aspect);
     match of {
         Some(Aspect::Cfa) => regs.rsp,
         Some(Aspect::ReturnAddress) => regs.rip,

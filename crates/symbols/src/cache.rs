@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again() {
+    fn cached_tables_read_back() {
         let table = table();
         let bytes = encode(&table, b"stamp").unwrap();
         assert_eq!(decode(&bytes, b"stamp"), Some(table));

@@ -289,7 +289,7 @@ struct Download<'a> {
 impl Download<'_> {
     fn copy(&mut self, mut from: Response, to: &mut File) -> Result<(), DownloadError> {
         let mut buffer = vec![0; READ_CHUNK_BYTES];
-        let (mut bytes, mut told) = (0_u64, 0);
+        let (mut bytes, mut reported) = (0_u64, 0);
         let (mut window, mut in_window) = (Instant::now(), 0);
         loop {
             let wait = sooner(window.checked_add(self.options.timeout), self.deadline);
@@ -309,9 +309,9 @@ impl Download<'_> {
             }
             to.write_all(part)
                 .map_err(|error| in_cache(Path::new(self.url), &error))?;
-            if bytes - told >= PROGRESS_STEP_BYTES {
+            if bytes - reported >= PROGRESS_STEP_BYTES {
                 self.report(bytes);
-                told = bytes;
+                reported = bytes;
             }
             if in_window >= MIN_BYTES_PER_TIMEOUT {
                 (window, in_window) = (Instant::now(), 0);
@@ -342,7 +342,7 @@ fn failed(url: &str, started: Instant, error: &io::Error) -> DownloadError {
         },
         _ => DownloadError::Server {
             url,
-            why: error.to_string(),
+            reason: error.to_string(),
         },
     }
 }
@@ -350,7 +350,7 @@ fn failed(url: &str, started: Instant, error: &io::Error) -> DownloadError {
 fn in_cache(path: &Path, error: &io::Error) -> DownloadError {
     DownloadError::Cache {
         path: path.to_path_buf(),
-        why: error.to_string(),
+        reason: error.to_string(),
     }
 }
 
@@ -359,7 +359,7 @@ fn check_trust(path: &Path) -> Result<(), DownloadError> {
     match fs::metadata(path) {
         Ok(found) if is_untrusted(&found) => Err(DownloadError::Cache {
             path: path.to_path_buf(),
-            why: "not trusted: it must belong to you or root (chown) and be writable by nobody else (chmod go-w)".to_owned(),
+            reason: "not trusted: it must belong to you or root (chown) and be writable by nobody else (chmod go-w)".to_owned(),
         }),
         _ => Ok(()),
     }
@@ -367,9 +367,9 @@ fn check_trust(path: &Path) -> Result<(), DownloadError> {
 
 /// Whether a downloaded file is a complete ELF file of the requested build and kind.
 fn check(url: &str, path: &Path, id: BuildId, artifact: Artifact) -> Result<(), DownloadError> {
-    let wrong = |why: String| DownloadError::WrongFile {
+    let wrong = |reason: String| DownloadError::WrongFile {
         url: url.to_owned(),
-        why,
+        reason,
     };
     let checked: Result<ElfFile, ModuleError> = ElfFile::open(path).and_then(|file| {
         file.check_section_headers()?;
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_says() {
+    fn options_come_from_the_environment() {
         let home = ("HOME", "/h");
         assert!(options(&[home]).is_none(), "no servers are named");
         let urls = ("DEBUGINFOD_URLS", " https://a/  ima:enforcing\thttp://b ");

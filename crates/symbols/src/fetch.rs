@@ -49,12 +49,12 @@ impl Artifact {
 #[non_exhaustive]
 pub enum DownloadError {
     /// The server cannot be reached, or the connection breaks. It is not asked again.
-    #[error("{url}: {why}")]
+    #[error("{url}: {reason}")]
     Server {
         /// The requested URL.
         url: String,
         /// The cause.
-        why: String,
+        reason: String,
     },
     /// The server responds with an error.
     #[error("{url}: the server answers {status}")]
@@ -82,19 +82,19 @@ pub enum DownloadError {
         limit: u64,
     },
     /// The received file is not a complete ELF file, or is of another build.
-    #[error("{url}: {why}")]
+    #[error("{url}: {reason}")]
     WrongFile {
         /// The requested URL.
         url: String,
         /// The problem.
-        why: String,
+        reason: String,
     },
     /// The cache cannot be written.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Cache {
         /// The file or folder.
         path: PathBuf,
         /// The system's error.
-        why: String,
+        reason: String,
     },
 }

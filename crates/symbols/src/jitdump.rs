@@ -85,14 +85,14 @@ pub enum JitError {
         size: u32,
     },
     /// A record cannot be read. The next one can.
-    #[error("jitdump: record {kind} at offset {offset:#x}: {why}")]
+    #[error("jitdump: record {kind} at offset {offset:#x}: {reason}")]
     Record {
         /// Its start.
         offset: u64,
         /// Its kind, as a number.
         kind: u32,
         /// The problem.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A record has an invalid size, so that the rest is unreadable.
     #[error(
@@ -272,7 +272,11 @@ impl<R: Read> JitDump<R> {
         }
         self.is_done = true;
         let record = self.fields(RECORD_HEADER_BYTES).record(kind, time);
-        let record = record.map_err(|why| JitError::Record { offset, kind, why })?;
+        let record = record.map_err(|reason| JitError::Record {
+            offset,
+            kind,
+            reason,
+        })?;
         Ok(Some(record))
     }
 

@@ -15,7 +15,7 @@ mod cached;
 const KALLSYMS: &str = "/proc/kallsyms";
 /// The last symbol of the kernel or of a module ends at a page boundary at the latest, between one
 /// and two pages after its start.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 /// The size of the longest list, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 30;
 
@@ -228,8 +228,10 @@ impl KernelSymbols {
         entry: &KallsymsEntry,
         next: Option<&KallsymsEntry>,
     ) -> Option<KernelSymbol<'_>> {
-        let page = entry.address.saturating_add(PAGE);
-        let page = page.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let page = entry.address.saturating_add(PAGE_BYTES);
+        let page = page
+            .checked_next_multiple_of(PAGE_BYTES)
+            .unwrap_or(u64::MAX);
         let end = match next {
             Some(next) if self.is_one_module(entry, next) => next.address,
             Some(next) => next.address.min(page),

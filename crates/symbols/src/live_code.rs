@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_last_counts() {
+    fn the_latest_range_wins() {
         // Compared with a naive search over all ranges of a small space in some order.
         let mut live = LiveCode::default();
         let mut naive = [None; 32];

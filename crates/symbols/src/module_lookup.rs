@@ -25,7 +25,7 @@ const MAX_SPLIT_PROBLEMS: usize = 8;
 pub(crate) struct ModuleLookup {
     file: Option<Arc<ElfFile>>,
     /// The cache entry of the names.
-    place: Option<NameCacheEntry>,
+    cache_entry: Option<NameCacheEntry>,
     /// The cached names.
     cached: NameTable,
     /// The other addresses, sorted, each once.
@@ -76,8 +76,8 @@ impl ModuleLookup {
                 };
             }
         };
-        let place = symbolizer.cache_entry(&opened);
-        let known = place
+        let cache_entry = symbolizer.cache_entry(&opened);
+        let known = cache_entry
             .as_ref()
             .and_then(NameCacheEntry::load)
             .unwrap_or_default();
@@ -98,7 +98,7 @@ impl ModuleLookup {
         });
         let mut work = ModuleLookup {
             file: Some(opened.file),
-            place,
+            cache_entry,
             cached: known,
             parts: (addresses.len() / MIN_ADDRESSES_PER_THREAD).clamp(1, threads.max(1)),
             addresses,
@@ -184,7 +184,7 @@ impl ModuleLookup {
         let mut tables = vec![self.cached];
         tables.extend(self.parts_done.into_iter().map(|found| found.table));
         let table = NameTable::merged(tables);
-        if let Some(place) = self.place.filter(|_| is_news) {
+        if let Some(place) = self.cache_entry.filter(|_| is_news) {
             // Without this, the next run takes longer.
             let _ = place.keep(&table);
         }

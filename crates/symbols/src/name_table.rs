@@ -115,7 +115,7 @@ impl NameTable {
         let entry = self.entries.get(at.ok()?)?;
         let function = index(entry.function).and_then(|at| self.functions.get(at));
         Some(AddressName {
-            function: function.and_then(|function| self.function(function)),
+            symbol: function.and_then(|function| self.function(function)),
             begin: function.map(|function| Vaddr(function.address)),
             records: self.frames.get(entry.frames()).unwrap_or_default(),
             table: self,

@@ -72,7 +72,7 @@ impl ModuleNames {
 #[derive(Debug, Clone, Copy)]
 pub struct AddressName<'a> {
     /// The symbol at the address.
-    pub function: Option<CodeSymbol<'a>>,
+    pub symbol: Option<CodeSymbol<'a>>,
     /// The start of the function that contains the code, as linked: by its symbol, or without one
     /// by the unwind table.
     pub begin: Option<Vaddr>,
@@ -113,7 +113,7 @@ impl<'a> AddressName<'a> {
     /// contains the code. The last one has its symbol's name; the name from debug information is
     /// used only without a symbol. Empty if unknown.
     pub fn frames(&self) -> impl Iterator<Item = InlineFrameRef<'a>> + use<'a> {
-        let symbol = self.function.map(|function| function.name);
+        let symbol = self.symbol.map(|function| function.name);
         let alone = InlineFrameRef {
             function: symbol,
             file: None,
@@ -126,7 +126,7 @@ impl<'a> AddressName<'a> {
 
     /// The same functions; empty without debug information.
     pub fn debug_frames(&self) -> impl ExactSizeIterator<Item = InlineFrameRef<'a>> + use<'a> {
-        let (table, function) = (self.table, self.function);
+        let (table, function) = (self.table, self.symbol);
         let last = self.records.len().saturating_sub(1);
         let frames = self.records.iter().enumerate();
         frames.map(move |(at, record)| {

@@ -24,8 +24,8 @@ pub(crate) struct Exits {
 /// A jump out of an extent.
 #[derive(Debug, Clone, Copy)]
 struct ExitJump {
-    from: u64,
-    to: u64,
+    source: u64,
+    target: u64,
     /// Whether the stack and the registers are as a caller left them.
     is_as_at_entry: bool,
 }
@@ -59,11 +59,11 @@ impl Exits {
         id: InsnId,
         state: &AbstractState,
     ) {
-        let from = analysis.code().range(id).start;
+        let source = analysis.code().range(id).start;
         match analysis.code().flow(id) {
             Some(Flow::Return { .. }) => match analysis.is_return(state) {
                 true => self.supporting += 1,
-                false => self.contradicting = self.contradicting.or(Some(from)),
+                false => self.contradicting = self.contradicting.or(Some(source)),
             },
             // A jump that changes nothing may be a switch.
             Some(Flow::IndirectJump(to)) => {
@@ -74,11 +74,11 @@ impl Exits {
             }
             Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
                 let there = program.extent_at(to);
-                let is_own = there.is_some_and(|there| (there.start..there.end).contains(&from));
+                let is_own = there.is_some_and(|there| (there.start..there.end).contains(&source));
                 if !is_own {
                     self.jumps.push(ExitJump {
-                        from,
-                        to,
+                        source,
+                        target: to,
                         is_as_at_entry: analysis.is_as_at_entry(state),
                     });
                 }
@@ -101,11 +101,12 @@ impl Exits {
     ) -> ExitEvidence {
         let (mut for_it, mut against) = (self.supporting, self.contradicting);
         for jump in &self.jumps {
-            let goal = jump_destination(program, jump.to).unwrap_or_else(|| outside(jump.to));
+            let goal =
+                jump_destination(program, jump.target).unwrap_or_else(|| outside(jump.target));
             match (goal, jump.is_as_at_entry) {
                 (JumpDestination::Function, true) => for_it += 1,
                 (JumpDestination::Function, false) | (JumpDestination::MiddleOfFunction, _) => {
-                    against = Some(against.map_or(jump.from, |first| first.min(jump.from)));
+                    against = Some(against.map_or(jump.source, |first| first.min(jump.source)));
                 }
                 (JumpDestination::Unknown, _) => {}
             }
@@ -129,8 +130,8 @@ fn jump_destination(program: &ProgramCode, to: u64) -> Option<JumpDestination> {
 
 /// Whether a register was saved and restored, as leftovers below the stack pointer show.
 fn has_restored_register(analysis: &Analysis<'_>, state: &AbstractState) -> bool {
-    let facts = analysis.abi_info();
-    let sp = state.get(facts.stack_pointer);
+    let abi_info = analysis.abi_info();
+    let sp = state.get(abi_info.stack_pointer);
     let is_left = |slot: &AbstractSlot| {
         slot.address
             .distance_from(sp)
@@ -138,7 +139,7 @@ fn has_restored_register(analysis: &Analysis<'_>, state: &AbstractState) -> bool
     };
     let mut left = state.slots().iter().filter(|slot| is_left(slot));
     left.any(|slot| {
-        let mut preserved = facts.preserved.iter();
+        let mut preserved = abi_info.preserved.iter();
         preserved.any(|register| slot.value == AbstractValue::entry_value(*register))
     })
 }

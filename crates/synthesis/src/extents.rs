@@ -88,17 +88,17 @@ pub(crate) const FUNCTION_ALIGNMENT_BYTES: u64 = 16;
 pub(crate) fn fall_through_runs(
     file: &ElfFile,
     range: Range<u64>,
-    machine: &mut Lifter,
+    lifter: &mut Lifter,
     never_returns: impl Fn(u64) -> bool,
 ) -> Vec<CodeExtent> {
     let text = ElfCodeImage(file);
     let bytes = text.bytes(range.clone()).unwrap_or_default();
-    let inside = interior_addresses(machine, bytes, range.start);
+    let inside = interior_addresses(lifter, bytes, range.start);
     let mut runs = Vec::new();
     let mut run: Option<CodeExtent> = None;
     // End of the last instruction that is not padding, if it was a call.
     let mut called = None;
-    machine.outline(bytes, range.start, |insn, flow, is_padding| {
+    lifter.outline(bytes, range.start, |insn, flow, is_padding| {
         let Range { start, end } = insn;
         if is_padding && (run.is_none() || flow.is_none()) {
             if let Some(run) = &mut run {
@@ -134,10 +134,10 @@ pub(crate) fn fall_through_runs(
 
 /// Aligned addresses where no function begins: begins of loops, and code that pops from the stack
 /// behind a padded call.
-fn interior_addresses(machine: &mut Lifter, bytes: &[u8], address: u64) -> HashSet<u64> {
+fn interior_addresses(lifter: &mut Lifter, bytes: &[u8], address: u64) -> HashSet<u64> {
     let (mut inside, mut behind) = (HashSet::new(), Vec::new());
     let mut called = None;
-    machine.outline(bytes, address, |insn, flow, is_padding| {
+    lifter.outline(bytes, address, |insn, flow, is_padding| {
         match flow {
             Some(Flow::Branch { to, .. } | Flow::Jump(to)) if to <= insn.start => {
                 inside.insert(to);
@@ -152,14 +152,14 @@ fn interior_addresses(machine: &mut Lifter, bytes: &[u8], address: u64) -> HashS
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
         called = is_call.then_some(insn.end);
     });
-    let sp = machine.abi_info().stack_pointer;
+    let sp = lifter.abi_info().stack_pointer;
     let takes = |op: &Op| matches!(op, Op::Add { to, bytes, .. } if *to == sp && *bytes > 0);
     let mut code = LiftedCode::default();
     inside.extend(behind.into_iter().filter(|start| {
         let at = usize::try_from(start - address).unwrap_or(usize::MAX);
         let rest = bytes.get(at..).unwrap_or_default();
         code.clear();
-        machine.lift(
+        lifter.lift(
             rest.get(..MAX_INSN_BYTES).unwrap_or(rest),
             *start,
             &mut code,

@@ -30,9 +30,9 @@ struct FunctionCandidate {
 }
 
 /// The named functions of a file, ascending: function symbols, global labels, and called labels.
-pub fn functions(file: &ElfFile, symbols: &Symbols, machine: &mut Lifter) -> Vec<FunctionExtent> {
+pub fn functions(file: &ElfFile, symbols: &Symbols, lifter: &mut Lifter) -> Vec<FunctionExtent> {
     let sections = code_ranges(file);
-    let seen = CodeReferences::scan(file, &sections, machine);
+    let seen = CodeReferences::scan(file, &sections, lifter);
     named_functions(symbols, &sections, &seen)
 }
 
@@ -176,7 +176,7 @@ impl CodeReferences {
     pub(crate) fn scan(
         file: &ElfFile,
         sections: &[Range<u64>],
-        machine: &mut Lifter,
+        lifter: &mut Lifter,
     ) -> CodeReferences {
         let is_code = |address: &u64| {
             let place = sections.partition_point(|code| code.end <= *address);
@@ -189,7 +189,7 @@ impl CodeReferences {
         for section in sections {
             let text = ElfCodeImage(file);
             let bytes = text.bytes(section.clone()).unwrap_or_default();
-            machine.scan(bytes, section.start, |_, sight| match sight {
+            lifter.scan(bytes, section.start, |_, sight| match sight {
                 ScanEvent::Flow(Flow::Call(to)) => seen.calls.push(to),
                 ScanEvent::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => jumps.push(to),
                 ScanEvent::AddressTaken(address) => seen.taken_addresses.push(address),

@@ -76,7 +76,7 @@ impl Assumptions for LandingPads {
 /// Knowledge about a file's code before the search for pads.
 pub(crate) struct PadSearchInput<'k> {
     pub(crate) file: &'k ElfFile,
-    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi_info: &'static AbiInfo,
     /// Code ranges, ascending.
     pub(crate) ranges: &'k [Range<u64>],
     pub(crate) program: &'k ProgramCode,
@@ -129,8 +129,8 @@ const MAX_STEPS_PER_FUNCTION: usize = 1 << 12;
 
 /// Finds landing pads.
 pub(crate) fn landings(
-    known: &PadSearchInput<'_>,
-    machine: &mut Lifter,
+    input: &PadSearchInput<'_>,
+    lifter: &mut Lifter,
     areas: &HashSet<Lsda>,
 ) -> LandingPads {
     let mut by_first: HashMap<u32, Vec<&Lsda>> = HashMap::new();
@@ -140,16 +140,16 @@ pub(crate) fn landings(
         }
     }
     let mut search = LsdaSearch {
-        known,
-        machine,
+        input,
+        lifter,
         by_first,
         code: LiftedCode::default(),
-        steps: known.starts.len().saturating_mul(MAX_STEPS_PER_FUNCTION),
+        steps: input.starts.len().saturating_mul(MAX_STEPS_PER_FUNCTION),
     };
     let mut found = LandingPads::default();
-    for range in known.ranges {
-        let first = known.starts.partition_point(|start| *start < range.start);
-        let starts = known.starts.get(first..).unwrap_or_default();
+    for range in input.ranges {
+        let first = input.starts.partition_point(|start| *start < range.start);
+        let starts = input.starts.get(first..).unwrap_or_default();
         let mut starts = starts
             .iter()
             .copied()
@@ -158,7 +158,7 @@ pub(crate) fn landings(
         while let Some(start) = starts.next() {
             let end = starts.peek().copied().unwrap_or(range.end);
             if let Some(area) = search.lsda_of(start, end) {
-                found.add_lsda(known, start, area);
+                found.add_lsda(input, start, area);
             }
         }
     }
@@ -175,9 +175,9 @@ impl LandingPads {
     /// Assigns an LSDA to a function, if the size of stack arguments at its calls is known.
     /// Arguments are gone when an exception lands. Functions allocate their frames once, so calls
     /// differ only by their arguments.
-    fn add_lsda(&mut self, known: &PadSearchInput<'_>, start: u64, area: &Lsda) {
-        let reach = start..start.saturating_add(area.code_bytes());
-        let landings = area.sites_with_pads().map(|site| Landing {
+    fn add_lsda(&mut self, input: &PadSearchInput<'_>, start: u64, lsda: &Lsda) {
+        let reach = start..start.saturating_add(lsda.code_bytes());
+        let landings = lsda.sites_with_pads().map(|site| Landing {
             start: start.saturating_add(site.start.into()),
             end: start.saturating_add(site.end.into()),
             pad: start.saturating_add(site.pad.into()),
@@ -186,7 +186,7 @@ impl LandingPads {
             let mut landings = landings.clone();
             landings.any(|landing| (landing.start..landing.end).contains(call))
         };
-        let depths = known.depths_in(&reach).iter();
+        let depths = input.depths_in(&reach).iter();
         let top = depths.clone().map(|(_, depth)| *depth).max();
         let is_same = depths.clone().all(|(_, depth)| Some(*depth) == top);
         if !is_same && depths.filter(lands).map(|(_, depth)| *depth).max() != top {
@@ -194,7 +194,7 @@ impl LandingPads {
         }
         self.landings.extend(landings.clone());
         if let Some(top) = top {
-            let sp = AbstractValue::entry_value(known.facts.stack_pointer);
+            let sp = AbstractValue::entry_value(input.abi_info.stack_pointer);
             self.frames.push((reach, sp.plus(top)));
         }
     }
@@ -202,8 +202,8 @@ impl LandingPads {
 
 /// The search for functions' LSDAs.
 struct LsdaSearch<'s> {
-    known: &'s PadSearchInput<'s>,
-    machine: &'s mut Lifter,
+    input: &'s PadSearchInput<'s>,
+    lifter: &'s mut Lifter,
     /// By the end of the first call with a pad.
     by_first: HashMap<u32, Vec<&'s Lsda>>,
     /// Code of the current function.
@@ -216,15 +216,15 @@ impl<'s> LsdaSearch<'s> {
     /// The LSDA of the function that starts at one address and ends before another, if exactly one
     /// fits.
     fn lsda_of(&mut self, start: u64, end: u64) -> Option<&'s Lsda> {
-        if self.known.is_all_reached(start, end) {
+        if self.input.is_all_reached(start, end) {
             return None;
         }
-        let text = ElfCodeImage(self.known.file);
+        let text = ElfCodeImage(self.input.file);
         let bytes = text.bytes(start..end)?;
         self.code.clear();
-        self.machine.lift(bytes, start, &mut self.code);
+        self.lifter.lift(bytes, start, &mut self.code);
         let function = FunctionCode {
-            known: self.known,
+            input: self.input,
             code: &self.code,
             start,
             end,
@@ -238,7 +238,7 @@ impl<'s> LsdaSearch<'s> {
                 }
             }
         }
-        fitting.retain(|area| function.accounts_for_all_code(area, self.machine, &mut self.steps));
+        fitting.retain(|area| function.accounts_for_all_code(area, self.lifter, &mut self.steps));
         let (first, others) = fitting.split_first()?;
         let is_clear = others
             .iter()
@@ -262,22 +262,22 @@ fn consume_steps(steps: &mut usize, count: usize) -> bool {
 
 /// The code from one function's start to the next.
 struct FunctionCode<'f> {
-    known: &'f PadSearchInput<'f>,
+    input: &'f PadSearchInput<'f>,
     code: &'f LiftedCode,
     start: u64,
     end: u64,
 }
 
 impl FunctionCode<'_> {
-    fn at(&self, offset: u32) -> Option<InsnId> {
+    fn insn_at(&self, offset: u32) -> Option<InsnId> {
         let address = self.start.checked_add(offset.into())?;
         self.code
-            .at(address, 0..u32::try_from(self.code.len()).ok()?)
+            .insn_at(address, 0..u32::try_from(self.code.len()).ok()?)
     }
 
     /// The instruction that ends at an offset.
     fn ends_at(&self, offset: u32) -> Option<InsnId> {
-        let last = match self.at(offset) {
+        let last = match self.insn_at(offset) {
             Some(next) => next.0.checked_sub(1).map(InsnId),
             None => self.code.ids().last(),
         };
@@ -286,13 +286,13 @@ impl FunctionCode<'_> {
     }
 
     /// Whether calls and pads are where an LSDA says.
-    fn fits(&self, area: &Lsda, steps: &mut usize) -> bool {
-        let mut sites = area.sites.iter();
+    fn fits(&self, lsda: &Lsda, steps: &mut usize) -> bool {
+        let mut sites = lsda.sites.iter();
         consume_steps(steps, 1) && sites.all(|site| consume_steps(steps, 1) && self.has(site))
     }
 
     fn has(&self, site: &LsdaCallSite) -> bool {
-        let ends = self.at(site.start).zip(self.ends_at(site.end));
+        let ends = self.insn_at(site.start).zip(self.ends_at(site.end));
         ends.is_some_and(|(first, last)| match site.pad {
             0 => true,
             pad => is_call(self.code, first) && is_call(self.code, last) && self.has_pad(pad),
@@ -301,7 +301,7 @@ impl FunctionCode<'_> {
 
     /// Whether code begins at an offset without a known jump to it or fall-through into it.
     fn has_pad(&self, offset: u32) -> bool {
-        let Some(pad) = self.at(offset) else {
+        let Some(pad) = self.insn_at(offset) else {
             return false;
         };
         let before = pad.0.checked_sub(1).map(InsnId);
@@ -318,26 +318,26 @@ impl FunctionCode<'_> {
         };
         let address = self.code.range(pad).start;
         ends && !self.code.is_padding(pad)
-            && !self.known.is_reached(address)
-            && !self.known.references.is_taken(address)
+            && !self.input.is_reached(address)
+            && !self.input.references.is_taken(address)
     }
 
     /// Whether the function and the pads reach all code in an LSDA's range and the code that joins
     /// it, and nothing else jumps there.
-    fn accounts_for_all_code(&self, area: &Lsda, machine: &mut Lifter, steps: &mut usize) -> bool {
-        let reach = self.start..self.start.saturating_add(area.code_bytes());
-        let Some(led) = self.reached_code(area, machine, steps) else {
+    fn accounts_for_all_code(&self, lsda: &Lsda, lifter: &mut Lifter, steps: &mut usize) -> bool {
+        let reach = self.start..self.start.saturating_add(lsda.code_bytes());
+        let Some(led) = self.reached_code(lsda, lifter, steps) else {
             return false;
         };
         let jumps = self
-            .known
+            .input
             .references
             .jumps_within(reach.start.saturating_add(1)..reach.end);
         let is_own = |(to, count): &(u64, u32)| led.jumps.get(to) == Some(count);
         if !consume_steps(steps, jumps.len()) || !jumps.iter().all(is_own) {
             return false;
         }
-        let extents = self.known.program.extents();
+        let extents = self.input.program.extents();
         let first = extents.partition_point(|extent| extent.end <= self.start);
         let extents = extents.get(first..).unwrap_or_default().iter();
         let mut last = self.start;
@@ -351,7 +351,7 @@ impl FunctionCode<'_> {
             // Jump table targets are not known here, nor other code that joins behind.
             let may_be_other = led.has_indirect_jump || is_behind;
             let is_led = led.reached_from.get(&extent.start) == Some(&start);
-            if !is_led && (!may_be_other || !self.known.is_reached(start)) {
+            if !is_led && (!may_be_other || !self.input.is_reached(start)) {
                 return false;
             }
         }
@@ -361,19 +361,19 @@ impl FunctionCode<'_> {
     /// Code that an LSDA's function start and pads reach by direct jumps; `None` if it is too much.
     fn reached_code(
         &self,
-        area: &Lsda,
-        machine: &mut Lifter,
+        lsda: &Lsda,
+        lifter: &mut Lifter,
         steps: &mut usize,
     ) -> Option<ReachedCode> {
-        let (program, text) = (self.known.program, ElfCodeImage(self.known.file));
+        let (program, text) = (self.input.program, ElfCodeImage(self.input.file));
         let mut led = ReachedCode::default();
-        let mut open: Vec<u64> = area
+        let mut open: Vec<u64> = lsda
             .sites_with_pads()
             .map(|site| self.start + u64::from(site.pad))
             .collect();
         open.push(self.start);
         while let Some(address) = open.pop() {
-            let is_other = address != self.start && self.known.starts_at(address);
+            let is_other = address != self.start && self.input.starts_at(address);
             let Some(extent) = program.extent_at(address).filter(|_| !is_other) else {
                 continue;
             };
@@ -387,7 +387,7 @@ impl FunctionCode<'_> {
             if !consume_steps(steps, bytes.len()) {
                 return None;
             }
-            machine.scan(bytes, address, |_, seen| match seen {
+            lifter.scan(bytes, address, |_, seen| match seen {
                 ScanEvent::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => {
                     *led.jumps.entry(to).or_default() += 1;
                     open.push(to);

@@ -122,7 +122,7 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
     fn new(section: &'s CfiSection<'d>, function: Option<Vaddr>) -> Self {
         let bases = PointerBases {
             section,
-            word: section.abi.arch.spec().word,
+            address_size: section.abi.arch.spec().address_size,
             function,
         };
         LsdaReader { section, bases }
@@ -133,25 +133,25 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
     /// types, if there are any.
     fn read(
         &self,
-        cursor: &mut ByteReader<'d>,
+        reader: &mut ByteReader<'d>,
         mut see: impl FnMut(Option<Vaddr>, CallSiteRecord),
     ) -> Result<Option<u64>, CfiError> {
         let bases = &self.bases;
-        let encoding = PointerEncoding(cursor.u8()?);
+        let encoding = PointerEncoding(reader.u8()?);
         let base = match encoding.is_omitted() {
             true => None,
-            false => Some(bases.address(cursor, encoding)?),
+            false => Some(bases.address(reader, encoding)?),
         };
-        let types = match PointerEncoding(cursor.u8()?).is_omitted() {
+        let types = match PointerEncoding(reader.u8()?).is_omitted() {
             true => None,
             false => {
-                let length = cursor.uleb()?;
-                Some(cursor.offset().saturating_add(length))
+                let length = reader.uleb()?;
+                Some(reader.offset().saturating_add(length))
             }
         };
-        let encoding = PointerEncoding(cursor.u8()?);
-        let length = cursor.uleb()?;
-        let mut table = cursor.split(length)?;
+        let encoding = PointerEncoding(reader.u8()?);
+        let length = reader.uleb()?;
+        let mut table = reader.split(length)?;
         while !table.is_empty() {
             let record = CallSiteRecord {
                 start: bases.address(&mut table, encoding)?.0,

@@ -28,7 +28,7 @@ pub(crate) type UnitSummaries = HashMap<u64, UnitSummary>;
 /// `starts` are certain starts. An extent that is whole is not split further. `lost` are functions
 /// that are known by name never to return; functions found not to return are added.
 pub(crate) fn partition(
-    tools: &mut UnitAnalyzer<'_>,
+    analyzer: &mut UnitAnalyzer<'_>,
     ranges: &[Range<u64>],
     starts: &ExtentStarts,
     is_whole: impl Fn(&CodeExtent) -> bool,
@@ -44,8 +44,8 @@ pub(crate) fn partition(
         for place in changed {
             if let Some((extent, pieces)) = known.get(place).zip(pieces.get_mut(place)) {
                 *pieces = match is_whole(extent) {
-                    true => vec![tools.survey(*extent)],
-                    false => tools.scan_runs(extent, starts, lost),
+                    true => vec![analyzer.survey(*extent)],
+                    false => analyzer.scan_runs(extent, starts, lost),
                 };
             }
         }
@@ -78,7 +78,7 @@ pub(crate) fn partition(
     program.unite(joins);
     let units = (0..program.unit_count()).collect();
     let mut descriptions = UnitSummaries::new();
-    let is_settled = tools.analyze_to_fixpoint(&mut program, units, &mut descriptions);
+    let is_settled = analyzer.analyze_to_fixpoint(&mut program, units, &mut descriptions);
     is_settled.then_some((program, descriptions))
 }
 
@@ -121,7 +121,7 @@ impl UnitAnalyzer<'_> {
         &mut self,
         program: &mut ProgramCode,
         mut units: BTreeSet<usize>,
-        descriptions: &mut UnitSummaries,
+        summaries: &mut UnitSummaries,
     ) -> bool {
         for _ in 0..MAX_ROUNDS {
             if units.is_empty() {
@@ -131,7 +131,7 @@ impl UnitAnalyzer<'_> {
             for unit in units {
                 let description = found.gather(self, program, unit);
                 if let Some(first) = program.unit(unit).next() {
-                    descriptions.insert(first.start, description);
+                    summaries.insert(first.start, description);
                 }
             }
             let mut changed = found.tail_call_targets;
@@ -169,7 +169,7 @@ struct InterUnitEdges {
 impl InterUnitEdges {
     fn gather(
         &mut self,
-        tools: &mut UnitAnalyzer<'_>,
+        unit_analyzer: &mut UnitAnalyzer<'_>,
         program: &ProgramCode,
         unit: usize,
     ) -> UnitSummary {
@@ -179,7 +179,7 @@ impl InterUnitEdges {
             rows,
             landings,
             ..
-        } = tools;
+        } = unit_analyzer;
         let analysis = analyzer.analyze(
             program,
             &ElfCodeImage(file),

@@ -152,14 +152,14 @@ pub fn synthesize(
 
 /// Analyzes landing pads again, together with their functions. Returns whether there is a fixpoint.
 fn reanalyze_with_pads(
-    tools: &mut UnitAnalyzer<'_>,
+    analyzer: &mut UnitAnalyzer<'_>,
     program: &mut ProgramCode,
-    descriptions: &mut UnitSummaries,
+    summaries: &mut UnitSummaries,
 ) -> bool {
-    program.unite(tools.landings.joins(program));
-    let landings = tools.landings.as_slice().iter();
+    program.unite(analyzer.landings.joins(program));
+    let landings = analyzer.landings.as_slice().iter();
     let units = landings.filter_map(|landing| program.unit_of(landing.pad));
-    tools.analyze_to_fixpoint(program, units.collect(), descriptions)
+    analyzer.analyze_to_fixpoint(program, units.collect(), summaries)
 }
 
 /// Assumes that one unreached address is entered, mostly as by a call, in this state.
@@ -213,14 +213,14 @@ impl<'k> SynthesisInput<'k> {
     /// Makes rows from the results for a program's units, and for unreached code.
     fn synthesize_units(
         &'k self,
-        tools: &mut UnitAnalyzer<'_>,
+        analyzer: &mut UnitAnalyzer<'_>,
         program: &'k ProgramCode,
-        descriptions: &UnitSummaries,
+        summaries: &UnitSummaries,
     ) -> Result<Synthesizer<'k>, TableError> {
         let mut work = Synthesizer {
-            known: self,
+            input: self,
             program,
-            facts: tools.analyzer.abi_info(),
+            abi_info: analyzer.analyzer.abi_info(),
             table: Table::new(self.file.abi()),
             row_ids: HashMap::new(),
             entries: Vec::new(),
@@ -231,24 +231,24 @@ impl<'k> SynthesisInput<'k> {
         };
         for unit in 0..program.unit_count() {
             let first = program.unit(unit).next();
-            let description = first.and_then(|first| descriptions.get(&first.start));
+            let description = first.and_then(|first| summaries.get(&first.start));
             if let Some(description) = description {
-                work.add_unit(description, unit, &tools.rows)?;
+                work.add_unit(description, unit, &analyzer.rows)?;
             }
         }
         work.reached_ranges
             .sort_unstable_by_key(|range| range.start);
-        work.add_unreached(tools)?;
+        work.add_unreached(analyzer)?;
         Ok(work)
     }
 }
 
 /// The work on one file.
 struct Synthesizer<'w> {
-    known: &'w SynthesisInput<'w>,
+    input: &'w SynthesisInput<'w>,
     /// The reached code, and everything else in the same ranges.
     program: &'w ProgramCode,
-    facts: &'static AbiInfo,
+    abi_info: &'static AbiInfo,
     table: Table,
     /// The rows of the table, by number.
     row_ids: HashMap<u32, RowId>,
@@ -268,25 +268,25 @@ impl Synthesizer<'_> {
     /// confirm that.
     fn add_unit(
         &mut self,
-        description: &UnitSummary,
+        summary: &UnitSummary,
         unit: usize,
         rows: &RowInterner,
     ) -> Result<(), TableError> {
-        let (program, names) = (self.program, self.known.names);
+        let (program, names) = (self.program, self.input.names);
         let is_certain = |extent: CodeExtent| {
             let entries = program.extra_entries_in(extent.start..extent.end);
             let function = names.get(&extent.start);
             function.is_some_and(|function| function.has_size)
                 || extent.kind == ExtentKind::Fragment && entries.is_empty()
         };
-        let spans = &description.spans;
+        let spans = &summary.spans;
         for span in spans.iter().filter(|span| span.is_reached()) {
             match self.reached_ranges.last_mut() {
                 Some(last) if last.end == span.range.start => last.end = span.range.end,
                 _ => self.reached_ranges.push(span.range.clone()),
             }
         }
-        let ways = description
+        let ways = summary
             .exits
             .evidence(program, |_| JumpDestination::Unknown);
         let against = ways
@@ -306,19 +306,20 @@ impl Synthesizer<'_> {
     }
 
     /// Adds unreached code.
-    fn add_unreached(&mut self, tools: &mut UnitAnalyzer<'_>) -> Result<(), TableError> {
-        let known = self.known;
+    fn add_unreached(&mut self, analyzer: &mut UnitAnalyzer<'_>) -> Result<(), TableError> {
+        let known = self.input;
         let never_returns = |address| known.noreturn.contains(&address);
         let rest = subtract_ranges(known.gaps, &self.reached_ranges).into_iter();
         let rest = rest.flat_map(|range| {
-            fall_through_runs(known.file, range, &mut tools.lifter, never_returns)
+            fall_through_runs(known.file, range, &mut analyzer.lifter, never_returns)
         });
         let rest: Vec<CodeExtent> = rest.collect();
         let text = ElfCodeImage(known.file);
-        let mut rest = ProgramCode::scan(&mut tools.lifter, &text, rest, Vec::new(), never_returns);
-        rest.unite(tools.landings.joins(&rest));
+        let mut rest =
+            ProgramCode::scan(&mut analyzer.lifter, &text, rest, Vec::new(), never_returns);
+        rest.unite(analyzer.landings.joins(&rest));
         for unit in 0..rest.unit_count() {
-            self.add_assumed_functions(tools, &rest, unit)?;
+            self.add_assumed_functions(analyzer, &rest, unit)?;
         }
         Ok(())
     }
@@ -326,7 +327,7 @@ impl Synthesizer<'_> {
     /// Adds the parts of an unreached unit that their exits confirm to be functions.
     fn add_assumed_functions(
         &mut self,
-        tools: &mut UnitAnalyzer<'_>,
+        analyzer: &mut UnitAnalyzer<'_>,
         rest: &ProgramCode,
         unit: usize,
     ) -> Result<(), TableError> {
@@ -335,27 +336,32 @@ impl Synthesizer<'_> {
         for extent in rest.unit(unit) {
             let start = extent.start;
             let may_begin = start % FUNCTION_ALIGNMENT_BYTES == 0
-                || self.known.references.is_taken(start)
+                || self.input.references.is_taken(start)
                 || self.is_end(start)
                 || self.last_assumed_end == start;
             if !may_begin || known.contains_key(&extent.start) {
                 continue;
             }
-            let is_first_stub = self.known.first_stub == Some(start);
-            let mut state = tools.analyzer.entry();
+            let is_first_stub = self.input.first_stub == Some(start);
+            let mut state = analyzer.analyzer.entry();
             if is_first_stub {
-                let (sp, pushed) = (self.facts.stack_pointer, -i64::from(self.facts.call_pushes));
+                let (sp, pushed) = (
+                    self.abi_info.stack_pointer,
+                    -i64::from(self.abi_info.call_pushes),
+                );
                 state.set(sp, state.get(sp).plus(pushed));
             }
             let guide = AssumedEntry {
                 at: extent.start,
                 state,
-                landings: &tools.landings,
+                landings: &analyzer.landings,
             };
-            let text = ElfCodeImage(self.known.file);
-            let landings = tools.landings.as_slice();
-            let analysis = tools.analyzer.analyze(rest, &text, unit, landings, &guide);
-            let described = UnitRows::from_analysis(&analysis, rest, &mut tools.rows, |_, _| {});
+            let text = ElfCodeImage(self.input.file);
+            let landings = analyzer.landings.as_slice();
+            let analysis = analyzer
+                .analyzer
+                .analyze(rest, &text, unit, landings, &guide);
+            let described = UnitRows::from_analysis(&analysis, rest, &mut analyzer.rows, |_, _| {});
             let mut insns = described.insns;
             tries = tries.saturating_sub(insns.len());
             let outside = |to| goal(self.program, &self.reached_ranges, to);
@@ -382,7 +388,7 @@ impl Synthesizer<'_> {
             insns.retain(|insn| insn.is_reached() && !known.contains_key(&insn.range.start));
             let spans = spans(&insns, starts());
             for extent in rest.unit(unit) {
-                self.add_entries(within(&spans, &extent), &tools.rows)?;
+                self.add_entries(within(&spans, &extent), &analyzer.rows)?;
             }
             self.add_coverage(&spans, None);
             self.depths.extend(described.depths);
@@ -395,15 +401,15 @@ impl Synthesizer<'_> {
     /// Finds landing pads in LSDAs with unknown functions.
     fn landings(
         &self,
-        tools: &mut UnitAnalyzer<'_>,
+        analyzer: &mut UnitAnalyzer<'_>,
         areas: &HashSet<Lsda>,
-        descriptions: &UnitSummaries,
+        summaries: &UnitSummaries,
     ) -> LandingPads {
         if areas.is_empty() {
             return LandingPads::default();
         }
         let mut depths = self.depths.clone();
-        for description in descriptions.values() {
+        for description in summaries.values() {
             depths.extend_from_slice(&description.depths);
         }
         depths.sort_unstable();
@@ -435,16 +441,16 @@ impl Synthesizer<'_> {
             }
         }
         let known = landing_pads::PadSearchInput {
-            file: self.known.file,
-            facts: self.facts,
-            ranges: self.known.gaps,
+            file: self.input.file,
+            abi_info: self.abi_info,
+            ranges: self.input.gaps,
             program: self.program,
-            references: self.known.references,
+            references: self.input.references,
             starts: &starts,
             reached_ranges: &merged,
             depths: &depths,
         };
-        landing_pads::landings(&known, &mut tools.lifter, areas)
+        landing_pads::landings(&known, &mut analyzer.lifter, areas)
     }
 
     /// Whether code ends at an address that is known to be reached.
@@ -457,15 +463,15 @@ impl Synthesizer<'_> {
 
     /// Makes entries from the rows of consecutive instructions.
     fn add_entries(&mut self, spans: &[RowSpan], rows: &RowInterner) -> Result<(), TableError> {
-        let file = self.known.file;
+        let file = self.input.file;
         let start = spans.first().map_or(0, |first| first.range.start);
         if ElfCodeImage(file)
             .bytes_from(start)
-            .is_some_and(|code| code.starts_with(self.facts.sigreturn_code))
+            .is_some_and(|code| code.starts_with(self.abi_info.sigreturn_code))
         {
             return Ok(());
         }
-        let is_entry_code = self.known.entry == Some(start);
+        let is_entry_code = self.input.entry == Some(start);
         let mut last = None;
         let mut end = None;
         for span in spans {
@@ -508,12 +514,12 @@ impl Synthesizer<'_> {
         }
         let mut rules = rows
             .get(row)
-            .unwrap_or_else(|| ProvenRules::function_entry(self.facts));
+            .unwrap_or_else(|| ProvenRules::function_entry(self.abi_info));
         if is_entry {
             rules.return_address = SavedLocation::Undefined;
-            return rules.intern(&mut self.table, self.facts);
+            return rules.intern(&mut self.table, self.abi_info);
         }
-        let id = rules.intern(&mut self.table, self.facts)?;
+        let id = rules.intern(&mut self.table, self.abi_info)?;
         self.row_ids.insert(row, id);
         Ok(id)
     }
@@ -524,7 +530,7 @@ impl Synthesizer<'_> {
         let ends = code.clone().next().zip(code.clone().next_back());
         let Some((first, last)) = ends else { return };
         let start = first.range.start;
-        let names = self.known.names;
+        let names = self.input.names;
         let described = code.clone().filter(|span| missing(span).is_none());
         self.functions.push(FunctionCoverage {
             name: names

@@ -175,13 +175,13 @@ pub(crate) struct UnitSummary {
 impl UnitSummary {
     /// For the extents of the unit.
     pub(crate) fn from_rows(
-        described: UnitRows,
+        rows: UnitRows,
         extents: impl Iterator<Item = CodeExtent>,
     ) -> UnitSummary {
         let mut description = UnitSummary {
-            spans: spans(&described.insns, extents.map(|extent| extent.start)),
-            exits: described.exits,
-            depths: described.depths,
+            spans: spans(&rows.insns, extents.map(|extent| extent.start)),
+            exits: rows.exits,
+            depths: rows.depths,
         };
         description.spans.shrink_to_fit();
         description.depths.shrink_to_fit();

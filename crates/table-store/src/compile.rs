@@ -76,15 +76,15 @@ fn patches_itself(file: &ElfFile) -> bool {
 ///
 /// There is no table to read, its rows cannot be written as one, or the file was written to
 /// meanwhile.
-pub fn compile(file: &ElfFile, from: TableSource) -> Result<CompiledFile, CompileError> {
-    source::check_exists(file, from)?; // else the code would be searched for calls in vain
+pub fn compile(file: &ElfFile, source: TableSource) -> Result<CompiledFile, CompileError> {
+    source::check_exists(file, source)?; // else the code would be searched for calls in vain
     let code = code(file);
     let arch = file.abi().arch;
     let calls = || {
         let _ = file.content_hash(); // reads the whole file; is kept for later
         code.call_addresses(arch)
     };
-    let (reading, calls) = join(|| source::read(file, from), &calls);
+    let (reading, calls) = join(|| source::read(file, source), &calls);
     let reading = reading?;
     let key = own_key(file);
     let encoded = encode(&reading.table, as_key(&key), &code, &calls).map_err(|error| {

@@ -24,7 +24,7 @@ const MIN_REMEMBERED_BYTES: u64 = 1 << 16;
 const MAX_HASHES: u64 = 0x1000;
 
 /// A limit above the size of any hash's file, in bytes.
-const MAX_LINE: u64 = 256;
+const MAX_LINE_BYTES: u64 = 256;
 
 /// The hash of a file, as in [`ElfFile::content_hash`], through the cache.
 pub(crate) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
@@ -60,7 +60,7 @@ fn remembered(cache: &Path, state: &FileState) -> Option<[u8; 20]> {
     }
     let file = store::open_trusted(&path).ok()??;
     let mut line = String::new();
-    file.take(MAX_LINE).read_to_string(&mut line).ok()?;
+    file.take(MAX_LINE_BYTES).read_to_string(&mut line).ok()?;
     read_line(&line, state)
 }
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_line_is_not_believed() {
+    fn malformed_lines_are_ignored() {
         for end in 0..LINE.len() {
             assert_eq!(read_line(&LINE[..end], &STATE), None, "{end}");
         }
@@ -193,7 +193,7 @@ mod tests {
         for bad in bad {
             assert_eq!(read_line(&bad, &STATE), None, "{bad:?}");
         }
-        assert!(LINE.len() < usize::try_from(MAX_LINE).unwrap());
+        assert!(LINE.len() < usize::try_from(MAX_LINE_BYTES).unwrap());
         let widest = FileState {
             device: u64::MAX,
             inode: u64::MAX,
@@ -201,7 +201,7 @@ mod tests {
             modified: i128::from(i64::MIN) * 1_000_000_000,
             changed: i128::from(i64::MIN) * 1_000_000_000,
         };
-        assert!(line(&widest, &KEY).len() < usize::try_from(MAX_LINE).unwrap());
+        assert!(line(&widest, &KEY).len() < usize::try_from(MAX_LINE_BYTES).unwrap());
     }
 
     #[test]

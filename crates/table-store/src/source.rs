@@ -50,7 +50,7 @@ pub struct SourceTable {
     /// Entries that could not be read.
     pub problems: Vec<TableProblem>,
     /// Counts.
-    pub summary: EntryCounts,
+    pub counts: EntryCounts,
     /// The sections that were read.
     pub sections: Vec<SourceSection>,
     /// Bytes of the section's `.eh_frame_hdr`; 0 without one.
@@ -84,17 +84,16 @@ pub enum SourceError {
 /// # Errors
 ///
 /// The file has no such section, or its bytes cannot be read.
-pub fn read(file: &ElfFile, from: TableSource) -> Result<SourceTable, SourceError> {
-    let first = match from {
+pub fn read(file: &ElfFile, source: TableSource) -> Result<SourceTable, SourceError> {
+    let first = match source {
         TableSource::Sframe => Err(missing(file, SFRAME)),
-        _ => sections(file, from).map(|found| read_found(file, &found)),
+        _ => sections(file, source).map(|found| read_found(file, &found)),
     };
-    let has_entries =
-        |reading: &SourceTable| reading.summary.fdes > 0 || !reading.problems.is_empty();
+    let has_entries = |table: &SourceTable| table.counts.fdes > 0 || !table.problems.is_empty();
     match first {
-        Ok(reading) if from != TableSource::Auto || has_entries(&reading) => Ok(reading),
+        Ok(reading) if source != TableSource::Auto || has_entries(&reading) => Ok(reading),
         Err(SourceError::Missing { .. }) | Ok(_)
-            if matches!(from, TableSource::Auto | TableSource::Sframe) =>
+            if matches!(source, TableSource::Auto | TableSource::Sframe) =>
         {
             let sframe = read_sframe(file)?;
             sframe.map_or(first, Ok)
@@ -111,13 +110,13 @@ const SFRAME: &str = ".sframe";
 /// # Errors
 ///
 /// The file has no such section, or its bytes cannot be read.
-pub(crate) fn check_exists(file: &ElfFile, from: TableSource) -> Result<(), SourceError> {
+pub(crate) fn check_exists(file: &ElfFile, source: TableSource) -> Result<(), SourceError> {
     let is_sframe =
-        matches!(from, TableSource::Auto | TableSource::Sframe) && !file.sframes()?.is_empty();
+        matches!(source, TableSource::Auto | TableSource::Sframe) && !file.sframes()?.is_empty();
     match is_sframe {
         true => Ok(()),
-        false if from == TableSource::Sframe => Err(missing(file, SFRAME)),
-        false => sections(file, from).map(drop),
+        false if source == TableSource::Sframe => Err(missing(file, SFRAME)),
+        false => sections(file, source).map(drop),
     }
 }
 
@@ -141,7 +140,7 @@ fn read_sframe(file: &ElfFile) -> Result<Option<SourceTable>, ModuleError> {
     let count = |fdes: usize| u32::try_from(fdes).unwrap_or(u32::MAX);
     let is_empty = |fde: &&Fde| fde.start == fde.end;
     Ok(Some(SourceTable {
-        summary: EntryCounts {
+        counts: EntryCounts {
             cies: 0,
             fdes: count(table.fdes().len()),
             empty_fdes: count(table.fdes().iter().filter(is_empty).count()),
@@ -173,8 +172,8 @@ pub fn read_if_any(file: &ElfFile) -> Result<Table, SourceError> {
 /// # Errors
 ///
 /// The file's bytes cannot be read.
-pub fn read_if_any_from(file: &ElfFile, from: TableSource) -> Result<Table, SourceError> {
-    match read(file, from) {
+pub fn read_if_any_from(file: &ElfFile, source: TableSource) -> Result<Table, SourceError> {
+    match read(file, source) {
         Ok(reading) => Ok(reading.table),
         Err(SourceError::Missing { .. }) => Ok(Table::new(file.abi())),
         Err(error) => Err(error),
@@ -187,8 +186,8 @@ pub fn read_if_any_from(file: &ElfFile, from: TableSource) -> Result<Table, Sour
 /// # Errors
 ///
 /// The file has none, or its bytes cannot be read. SFrame never has any.
-pub fn sections(file: &ElfFile, from: TableSource) -> Result<Vec<NamedSection<'_>>, SourceError> {
-    let (kinds, wanted): (&[SectionKind], _) = match from {
+pub fn sections(file: &ElfFile, source: TableSource) -> Result<Vec<NamedSection<'_>>, SourceError> {
+    let (kinds, wanted): (&[SectionKind], _) = match source {
         TableSource::Auto => (
             &[SectionKind::EhFrame, SectionKind::DebugFrame],
             "unwind table (.eh_frame, .debug_frame or .sframe)",
@@ -266,7 +265,7 @@ fn read_found(file: &ElfFile, found: &[NamedSection<'_>]) -> SourceTable {
     SourceTable {
         table: read.table,
         problems: read.problems.into_iter().map(TableProblem::Cfi).collect(),
-        summary: read.counts,
+        counts: read.counts,
         sections: found.iter().map(origin).collect(),
         hdr_size: hdr.map_or(0, |hdr| hdr.data.len() as u64),
     }
@@ -276,8 +275,8 @@ fn read_found(file: &ElfFile, found: &[NamedSection<'_>]) -> SourceTable {
 /// and without overlaps, so that a search finds the right one. `None` without `.eh_frame_hdr`, or
 /// if the entries are not from `.eh_frame`.
 #[must_use]
-pub fn hdr_is_complete(file: &ElfFile, reading: &SourceTable) -> Option<bool> {
-    if reading.hdr_size == 0 {
+pub fn hdr_is_complete(file: &ElfFile, table: &SourceTable) -> Option<bool> {
+    if table.hdr_size == 0 {
         return None;
     }
     let found = file.eh_frame_hdr().ok()??;
@@ -288,7 +287,7 @@ pub fn hdr_is_complete(file: &ElfFile, reading: &SourceTable) -> Option<bool> {
     };
     let covers = |fde: &&Fde| fde.start < fde.end;
     let bounds = |fde: &Fde| (fde.start, fde.end, fde.origin);
-    let mut entries: Vec<_> = reading
+    let mut entries: Vec<_> = table
         .table
         .fdes()
         .iter()

@@ -189,12 +189,12 @@ pub enum StoreError {
         error: TableOpenError,
     },
     /// It is a table with invalid bytes.
-    #[error("{}: {corrupt}; the module's own unwind table is used instead", path.display())]
+    #[error("{}: {corruption}; the module's own unwind table is used instead", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        corrupt: TableCorruption,
+        corruption: TableCorruption,
     },
     /// It is not machine code of a table, or was changed.
     #[error("{}: {error}; another is made", path.display())]
@@ -237,9 +237,6 @@ pub enum StoreError {
     #[error("no cache folder: neither XDG_CACHE_HOME nor HOME names one")]
     NoCache,
 }
-
-/// Something the user may want to know; work continues.
-pub type Notice = StoreError;
 
 impl Store {
     /// The folders of the environment. In a setuid program the environment is ignored.
@@ -333,7 +330,7 @@ impl Store {
     pub fn find(
         &self,
         file: &ElfFile,
-        notices: &mut Vec<Notice>,
+        notices: &mut Vec<StoreError>,
     ) -> Option<(TableBytes, TableOrigin)> {
         self.find_named(file, file.path(), notices)
     }
@@ -358,7 +355,7 @@ impl Store {
 
     /// Whether a file's tables can be found without reading the whole file.
     #[must_use]
-    pub fn knows(&self, file: &ElfFile) -> bool {
+    pub fn has_content_hash(&self, file: &ElfFile) -> bool {
         hash_cache::known_hash(self.cache.as_deref(), file).is_some()
     }
 
@@ -377,7 +374,7 @@ impl Store {
         &self,
         file: &ElfFile,
         name: &Path,
-        notices: &mut Vec<Notice>,
+        notices: &mut Vec<StoreError>,
     ) -> Option<(TableBytes, TableOrigin)> {
         match check_embedded(file, name) {
             Ok(Some(_)) => return Some((TableBytes::Embedded, TableOrigin::Embedded)),
@@ -398,7 +395,11 @@ impl Store {
     /// or root, be writable by nobody else, be whole, and belong to the module.
     ///
     /// Reads the file into memory, so later changes to the file do not affect the code that runs.
-    pub fn find_native(&self, file: &ElfFile, notices: &mut Vec<Notice>) -> Option<NativeObject> {
+    pub fn find_native(
+        &self,
+        file: &ElfFile,
+        notices: &mut Vec<StoreError>,
+    ) -> Option<NativeObject> {
         let key = self.table_key(file)?;
         self.first_folder(notices, |folder| open_native(folder, &key))
     }
@@ -409,7 +410,7 @@ impl Store {
         &self,
         file: &ElfFile,
         debug: &DebugFiles,
-        notices: &mut Vec<Notice>,
+        notices: &mut Vec<StoreError>,
     ) -> Option<ArgumentTable> {
         let key = debug.key(file)?;
         self.first_folder(notices, |folder| open_arguments(folder, &key))
@@ -419,7 +420,7 @@ impl Store {
         &self,
         file: &ElfFile,
         kind: TableKind,
-        notices: &mut Vec<Notice>,
+        notices: &mut Vec<StoreError>,
     ) -> Option<TableFile> {
         let key = self.table_key(file)?;
         self.first_folder(notices, |folder| open_table(folder, &key, kind))
@@ -428,7 +429,7 @@ impl Store {
     /// The result of the first folder that has the file, with its path.
     fn first_folder<T>(
         &self,
-        notices: &mut Vec<Notice>,
+        notices: &mut Vec<StoreError>,
         open: impl Fn(&Path) -> Result<Option<(File, T)>, StoreError>,
     ) -> Option<T> {
         let cache = self.cache.as_ref();
@@ -629,7 +630,7 @@ fn is_of_this_system(file: &ElfFile) -> bool {
 }
 
 /// Adds a notice. Modules share folders, and one notice about each is enough.
-fn push_notice(notices: &mut Vec<Notice>, notice: Notice) {
+fn push_notice(notices: &mut Vec<StoreError>, notice: StoreError) {
     let text = notice.to_string();
     if !notices.iter().any(|said| said.to_string() == text) {
         notices.push(notice);
@@ -1053,7 +1054,7 @@ mod tests {
         assert_eq!(store.system, Path::new("/usr/lib/unspool/tables"));
         store.system = root.join("system");
         let (system, cached) = (place("system"), place("home/.cache/unspool"));
-        let found = |notices: &mut Vec<Notice>| store.find(&file, notices).map(|found| found.1);
+        let found = |notices: &mut Vec<StoreError>| store.find(&file, notices).map(|found| found.1);
         let mut notices = Vec::new();
         assert_eq!(found(&mut notices), Some(TableOrigin::File(cached.clone())));
         fs::remove_file(cached).unwrap();

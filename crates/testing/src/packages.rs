@@ -194,9 +194,9 @@ pub fn path(file: &str) -> Result<PathBuf, Error> {
 ///
 /// It is missing; the message says what to do.
 pub fn tool(name: &str) -> Result<PathBuf, Error> {
-    let has_name = |needed: &&PackageFile| {
-        let (folder, file) = needed.file.rsplit_once('/').unwrap_or_default();
-        needed.file == name || file == name && folder.ends_with("bin")
+    let has_name = |package_file: &&PackageFile| {
+        let (folder, file) = package_file.file.rsplit_once('/').unwrap_or_default();
+        package_file.file == name || file == name && folder.ends_with("bin")
     };
     match NEEDED.iter().find(has_name) {
         Some(needed) => path(needed.file),

@@ -5,7 +5,7 @@
 
 use core::cell::Cell;
 
-use unspool_compiled_table::call_test::{CallTest, WINDOW};
+use unspool_compiled_table::call_test::{CALL_WINDOW_BYTES, CallTest};
 use unspool_rows::interpret::{self, FrameContext, StepError};
 use unspool_rows::memory::read_uint;
 use unspool_rows::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
@@ -19,7 +19,7 @@ use crate::modules::{Module, ModuleRow, Modules, NativeTarget, NativeUnwinder};
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
     frame: FrameState,
-    pub(crate) trail: LoopGuard,
+    pub(crate) loop_guard: LoopGuard,
 }
 
 /// State that ends a walk in a circle.
@@ -85,7 +85,7 @@ impl Cursor {
                 registers,
                 pac_mask: 0,
             },
-            trail: LoopGuard::default(),
+            loop_guard: LoopGuard::default(),
         }
     }
 
@@ -179,12 +179,12 @@ impl Cursor {
 
     /// Steps from a frame that was already [located](Cursor::locate).
     #[inline]
-    pub fn step_by<S, M>(&mut self, located: &RowLookup<'_, '_>, modules: &S, memory: &M) -> Step
+    pub fn step_by<S, M>(&mut self, lookup: &RowLookup<'_, '_>, modules: &S, memory: &M) -> Step
     where
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        let outcome = match (&located.module, &located.row) {
+        let outcome = match (&lookup.module, &lookup.row) {
             (Some(module), Ok(found)) => self
                 .step_by_trampoline(found, module, memory)
                 .unwrap_or_else(|| self.step_by_row(found, module, memory)),
@@ -213,23 +213,26 @@ impl Cursor {
     #[inline]
     fn arrive(
         &mut self,
-        there: &CallerPosition,
-        found: StepInfo,
+        caller: &CallerPosition,
+        step_info: StepInfo,
         put: impl FnOnce(&mut Registers),
     ) -> Step {
-        let trail = &mut self.trail;
-        if trail.cycle.is_repeated(there.code.address(), found.cfa) {
+        let trail = &mut self.loop_guard;
+        if trail
+            .cycle
+            .is_repeated(caller.code.address(), step_info.cfa)
+        {
             return Step::End(End::Loop);
         }
-        if !self.climbs_to(there) {
-            self.trail.stack_changes += 1;
-            if self.trail.stack_changes > Cursor::MAX_STACK_CHANGES {
+        if !self.climbs_to(caller) {
+            self.loop_guard.stack_changes += 1;
+            if self.loop_guard.stack_changes > Cursor::MAX_STACK_CHANGES {
                 return Step::End(End::TooManyStacks);
             }
         }
-        self.frame.code = there.code;
+        self.frame.code = caller.code;
         put(&mut self.frame.registers);
-        Step::Caller(found)
+        Step::Caller(step_info)
     }
 
     /// Whether a caller is further up the stack, and was found by a word below it.
@@ -237,10 +240,10 @@ impl Cursor {
     /// Each such step uses a word of memory that no other step of the same climb uses, so a climb
     /// ends with the stack. A wrong table can lead upwards without reading any word, until
     /// addresses run out. It can also lead down, but never twice to the same frame.
-    fn climbs_to(&self, there: &CallerPosition) -> bool {
-        let left = self.stack_pointer().zip(there.stack_pointer);
+    fn climbs_to(&self, caller: &CallerPosition) -> bool {
+        let left = self.stack_pointer().zip(caller.stack_pointer);
         let left = left.map(|(from, to)| from..RuntimeAddr(to));
-        left.zip(there.read)
+        left.zip(caller.read)
             .is_some_and(|(left, at)| left.contains(&at))
     }
 
@@ -315,7 +318,7 @@ impl Cursor {
         let step = native.step(self.frame.code, module.bias, &self.frame.registers, &read)?;
         let spec = self.frame.abi.arch.spec();
         let address = RuntimeAddr(step.get(spec.pc)?);
-        let (code, signal_frame) = match step.to {
+        let (code, signal_frame) = match step.target {
             NativeTarget::Outermost => return Some(Step::End(End::Outermost)),
             NativeTarget::Interrupted => (CodeAddr::Instruction(address), true),
             NativeTarget::Caller => (CodeAddr::Return(address), false),
@@ -433,8 +436,8 @@ impl Cursor {
         let Some(test) = CallTest::anywhere(self.frame.abi.arch) else {
             return false;
         };
-        let mut before = [0; WINDOW];
-        let window = RuntimeAddr(address.0.wrapping_sub(WINDOW as u64));
+        let mut before = [0; CALL_WINDOW_BYTES];
+        let window = RuntimeAddr(address.0.wrapping_sub(CALL_WINDOW_BYTES as u64));
         let follows_no_call =
             memory.read(window, &mut before).is_ok() && !test.passes(start, before);
         // A handler returns to its trampoline in the same way.

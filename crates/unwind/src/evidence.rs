@@ -137,7 +137,7 @@ impl End {
     #[must_use]
     pub fn name(self) -> &'static str {
         if let Some(unreadable) = self.unreadable()
-            && unreadable.why == UnreadableReason::NotRecorded
+            && unreadable.reason == UnreadableReason::NotRecorded
         {
             return "not-copied";
         }

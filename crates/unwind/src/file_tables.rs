@@ -12,8 +12,8 @@ use unspool_compiled_table::CompiledTable;
 use unspool_elf::ElfFile;
 use unspool_rows::{Abi, LoadBias, RuntimeAddr, Vaddr};
 use unspool_table_store::{
-    NativeObject, NativeTableError, Notice, Store, StoreError, TableBytes, TableSource, code,
-    compile, embedded, find_or_synthesize, own_key, section_lookup,
+    NativeObject, NativeTableError, Store, StoreError, TableBytes, TableSource, code, compile,
+    embedded, find_or_synthesize, own_key, section_lookup,
 };
 
 use crate::modules::{EntryCache, Module, ModuleSlot, NativeUnwinder, SynthesizedRows};
@@ -179,7 +179,7 @@ impl FileTables {
     }
 
     /// Makes walks run machine code of the table, if a store has some; returns whether it does.
-    pub fn find_native(&self, store: &Store, notices: &mut Vec<Notice>) -> bool {
+    pub fn find_native(&self, store: &Store, notices: &mut Vec<StoreError>) -> bool {
         if self.native.get().is_none()
             && let Some(object) = store.find_native(&self.file, notices)
         {
@@ -190,7 +190,7 @@ impl FileTables {
 
     /// Makes walks run machine code of the table: from a store, or else made and kept there. `name`
     /// is the file's name in notices: why existing code is not used, or none can be made.
-    pub fn run_native(&self, store: &Store, name: &Path, notices: &mut Vec<Notice>) {
+    pub fn run_native(&self, store: &Store, name: &Path, notices: &mut Vec<StoreError>) {
         if self.find_native(store, notices) {
             return;
         }
@@ -210,9 +210,9 @@ impl FileTables {
         }
     }
 
-    fn attach_native(&self, object: &NativeObject, notices: &mut Vec<Notice>) {
+    fn attach_native(&self, object: &NativeObject, notices: &mut Vec<StoreError>) {
         let module = self.module(LoadBias(0), None, None);
-        match NativeCode::of_trusted(object) {
+        match NativeCode::from_trusted(object) {
             Some(code) => {
                 let _ = self.native.set(NativeTable::new(code, &self.file, &module));
             }
@@ -256,7 +256,7 @@ impl FileTables {
     pub fn module<'t>(
         &'t self,
         bias: LoadBias,
-        place: Option<ModuleSlot>,
+        slot: Option<ModuleSlot>,
         found: Option<&'t EntryCache>,
     ) -> Module<'t> {
         let opened = self.opened();
@@ -269,7 +269,7 @@ impl FileTables {
             None => opened.or_else(|| self.sframe()),
         };
         Module {
-            slot: place,
+            slot,
             bias,
             entry: Some(self.file.entry()).filter(|entry| entry.0 != 0),
             compiled: opened.map(|opened| &opened.table),
@@ -338,13 +338,13 @@ impl SynthesizedRows for FileTables {
     }
 }
 
-fn open_compiled(parts: &CompiledSource) -> Option<WalkTable<'_>> {
-    let table = match &parts.bytes {
-        TableBytes::Embedded => embedded(&parts.file),
+fn open_compiled(source: &CompiledSource) -> Option<WalkTable<'_>> {
+    let table = match &source.bytes {
+        TableBytes::Embedded => embedded(&source.file),
         TableBytes::Mapped(map) => CompiledTable::open(map).ok(),
         TableBytes::Memory(bytes) => CompiledTable::open(bytes).ok(),
     }?;
-    if !parts.for_walks {
+    if !source.for_walks {
         return Some(WalkTable {
             table,
             rules: Vec::new(),
@@ -353,7 +353,7 @@ fn open_compiled(parts: &CompiledSource) -> Option<WalkTable<'_>> {
     }
     let mut rules = vec![0; table.distinct_rows()];
     let _ = RowRules::make(&table, &mut rules);
-    let code = match *code(&parts.file).ranges.as_slice() {
+    let code = match *code(&source.file).ranges.as_slice() {
         [only] => Some(only),
         _ => None,
     };

@@ -34,7 +34,7 @@ pub(crate) enum NoGuess {
 
 impl From<Unreadable> for NoGuess {
     fn from(unreadable: Unreadable) -> Self {
-        match unreadable.why {
+        match unreadable.reason {
             UnreadableReason::NotRecorded | UnreadableReason::Truncated => {
                 NoGuess::NotRecorded(unreadable)
             }

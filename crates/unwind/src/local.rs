@@ -51,7 +51,7 @@ pub mod store;
 mod sys;
 mod thread;
 
-pub use cursor::{OwnCursor, RegisterLocation, RegisterLocationArray, with_cursor};
+pub use cursor::{OwnCursor, OwnRegisterLocation, RegisterLocationArray, with_cursor};
 #[cfg(feature = "std")]
 pub use map_tables::{MappedTables, map_tables};
 pub use memory::OwnMemory;

@@ -41,7 +41,7 @@ pub trait Modules {
 
     /// Whether a slot's module is still present. Only called for modules that contain a return
     /// address of the stack, which cannot be unloaded meanwhile.
-    fn is_there(&self, _place: ModuleSlot) -> bool {
+    fn is_mapped(&self, _place: ModuleSlot) -> bool {
         false
     }
 
@@ -109,7 +109,7 @@ pub type ReadNumber<'m> = &'m dyn Fn(RuntimeAddr, u8) -> Option<u64>;
 #[derive(Debug, Clone, Copy)]
 pub struct NativeStep {
     /// The kind of frame that it found.
-    pub to: NativeTarget,
+    pub target: NativeTarget,
     /// The canonical frame address of the callee, the frame before the step.
     pub cfa: RuntimeAddr,
     /// The values of the first registers in the new frame, including the code address.

@@ -72,7 +72,7 @@ pub(crate) enum UsualRule {
     Outermost,
     /// The return address is right below the CFA, which is at an offset from one of the two
     /// registers.
-    Leave(FrameStep),
+    Step(FrameStep),
     /// The CFA is in memory.
     Realigned(RealignedFrame),
     /// The kernel's signal record is at the stack pointer.
@@ -82,17 +82,17 @@ pub(crate) enum UsualRule {
 impl UsualRule {
     /// `None` if a row has another form.
     pub(crate) fn from_row(row: &Row<'_>, abi: Abi) -> Option<UsualRule> {
-        WatchedRules::from_row(row, abi)?.way(abi)
+        WatchedRules::from_row(row, abi)?.usual_rule(abi)
     }
 
     /// The same for a [`FastRow`].
-    pub(crate) fn from_fast_row(glance: &FastRow<'_>, abi: Abi) -> Option<UsualRule> {
-        WatchedRules::from_fast_row(glance).way(abi)
+    pub(crate) fn from_fast_row(row: &FastRow<'_>, abi: Abi) -> Option<UsualRule> {
+        WatchedRules::from_fast_row(row).usual_rule(abi)
     }
 
     /// The same for an encoded row; `None` also if that is malformed.
     pub(crate) fn from_encoded(row: &[u8], abi: Abi) -> Option<UsualRule> {
-        WatchedRules::from_encoded(&EncodedRow::parse(row)?, abi)?.way(abi)
+        WatchedRules::from_encoded(&EncodedRow::parse(row)?, abi)?.usual_rule(abi)
     }
 }
 
@@ -142,11 +142,11 @@ impl<'e> WatchedRules<'e> {
         })
     }
 
-    fn from_fast_row(glance: &FastRow<'e>) -> Self {
-        let [stack_pointer, frame_pointer] = glance.watched;
+    fn from_fast_row(row: &FastRow<'e>) -> Self {
+        let [stack_pointer, frame_pointer] = row.watched;
         WatchedRules {
-            cfa: glance.cfa,
-            return_address: glance.return_address,
+            cfa: row.cfa,
+            return_address: row.return_address,
             stack_pointer,
             frame_pointer,
             is_signal_frame: false,
@@ -181,7 +181,7 @@ impl<'e> WatchedRules<'e> {
         Some(said)
     }
 
-    fn way(&self, abi: Abi) -> Option<UsualRule> {
+    fn usual_rule(&self, abi: Abi) -> Option<UsualRule> {
         if self.return_address == Some(RegisterRule::Undefined) {
             return Some(UsualRule::Outermost);
         }
@@ -197,8 +197,8 @@ impl<'e> WatchedRules<'e> {
         }
         match self.cfa {
             CfaRule::RegisterOffset { register, offset } => {
-                let leave = self.leave(register, offset, abi)?;
-                (leave != FrameStep::NOTHING).then_some(UsualRule::Leave(leave))
+                let step = self.frame_step(register, offset, abi)?;
+                (step != FrameStep::NOTHING).then_some(UsualRule::Step(step))
             }
             CfaRule::Expression(cfa) => {
                 RealignedFrame::from_expressions(cfa, self.frame_pointer).map(UsualRule::Realigned)
@@ -207,7 +207,7 @@ impl<'e> WatchedRules<'e> {
         }
     }
 
-    fn leave(&self, register: Register, offset: i64, abi: Abi) -> Option<FrameStep> {
+    fn frame_step(&self, register: Register, offset: i64, abi: Abi) -> Option<FrameStep> {
         let frame_pointer = arch::frame_pointer(abi.arch)?;
         if register != abi.arch.spec().stack_pointer && register != frame_pointer {
             return None;
@@ -240,7 +240,7 @@ impl PackedRule {
 
     /// The bits of an entry with the form of the rule: 0 for a small step.
     pub(crate) const KIND: u32 = 3 << 20;
-    const ODD: u32 = 1 << 20;
+    const UNUSUAL: u32 = 1 << 20;
     const LARGE: u32 = 2 << 20;
     const END: u32 = 3 << 20;
     /// The number of rules of this form without a rule number.
@@ -260,17 +260,21 @@ impl PackedRule {
     }
 
     /// The packed form of a rule; `None` if there is none.
-    pub(crate) fn pack(way: UsualRule) -> Option<PackedRule> {
-        let leave = match way {
+    pub(crate) fn pack(usual_rule: UsualRule) -> Option<PackedRule> {
+        let step = match usual_rule {
             UsualRule::Outermost => return Some(PackedRule::OUTERMOST),
-            UsualRule::Leave(leave) => leave,
+            UsualRule::Step(leave) => leave,
             UsualRule::Signal => return Some(PackedRule::SIGNAL),
             UsualRule::Realigned(_) => return None,
         };
-        let rule = PackedRule::small(leave)
-            .or_else(|| PackedRule::odd(leave))
-            .or_else(|| PackedRule::large(leave))?;
-        debug_assert_eq!(rule.leave(), Some(leave), "a rule says what it was made of");
+        let rule = PackedRule::small(step)
+            .or_else(|| PackedRule::odd(step))
+            .or_else(|| PackedRule::large(step))?;
+        debug_assert_eq!(
+            rule.frame_step(),
+            Some(step),
+            "a rule says what it was made of"
+        );
         Some(rule)
     }
 
@@ -289,31 +293,31 @@ impl PackedRule {
         u16::try_from(number).ok()
     }
 
-    fn small(leave: FrameStep) -> Option<PackedRule> {
-        let cfa = units(leave.cfa_offset, 16, 11)?;
-        let saved = units(leave.saved_below, 8, 4)?;
-        let base = match leave.by_frame_pointer {
+    fn small(step: FrameStep) -> Option<PackedRule> {
+        let cfa = units(step.cfa_offset, 16, 11)?;
+        let saved = units(step.saved_below, 8, 4)?;
+        let base = match step.by_frame_pointer {
             true => PackedRule::BY_FRAME_POINTER,
             false => 0,
         };
         Some(PackedRule(cfa << 4 | base | saved << 16))
     }
 
-    fn odd(leave: FrameStep) -> Option<PackedRule> {
-        let cfa = units(leave.cfa_offset, 8, 12).filter(|_| !leave.by_frame_pointer)?;
-        let saved = units(leave.saved_below, 8, 4)?;
-        Some(PackedRule(cfa << 4 | saved << 16 | PackedRule::ODD))
+    fn odd(step: FrameStep) -> Option<PackedRule> {
+        let cfa = units(step.cfa_offset, 8, 12).filter(|_| !step.by_frame_pointer)?;
+        let saved = units(step.saved_below, 8, 4)?;
+        Some(PackedRule(cfa << 4 | saved << 16 | PackedRule::UNUSUAL))
     }
 
-    fn large(leave: FrameStep) -> Option<PackedRule> {
-        let is_plain = !leave.by_frame_pointer && leave.saved_below == 0;
-        let cfa = units(leave.cfa_offset, 16, 16).filter(|_| is_plain)?;
+    fn large(step: FrameStep) -> Option<PackedRule> {
+        let is_plain = !step.by_frame_pointer && step.saved_below == 0;
+        let cfa = units(step.cfa_offset, 16, 16).filter(|_| is_plain)?;
         Some(PackedRule(cfa << 4 | PackedRule::LARGE))
     }
 
     /// The step, if it is small.
     #[inline]
-    pub(crate) fn leave_small(self) -> FrameStep {
+    pub(crate) fn small_frame_step(self) -> FrameStep {
         FrameStep {
             by_frame_pointer: self.0 & PackedRule::BY_FRAME_POINTER != 0,
             cfa_offset: u64::from(self.0 & 0x7ff0),
@@ -322,15 +326,17 @@ impl PackedRule {
     }
 
     /// The step; `None` if there is no caller, or the rule is numbered.
-    pub(crate) fn leave(self) -> Option<FrameStep> {
+    pub(crate) fn frame_step(self) -> Option<FrameStep> {
         let by_stack_pointer = |cfa_offset: u32, saved_below: u32| FrameStep {
             by_frame_pointer: false,
             cfa_offset: cfa_offset.into(),
             saved_below: saved_below.into(),
         };
         match self.0 & PackedRule::KIND {
-            0 => Some(self.leave_small()),
-            PackedRule::ODD => Some(by_stack_pointer((self.0 & 0xfff0) / 2, self.0 >> 13 & 0x78)),
+            0 => Some(self.small_frame_step()),
+            PackedRule::UNUSUAL => {
+                Some(by_stack_pointer((self.0 & 0xfff0) / 2, self.0 >> 13 & 0x78))
+            }
             PackedRule::LARGE => Some(by_stack_pointer(self.0 & 0xf_fff0, 0)),
             _ => None,
         }
@@ -378,11 +384,11 @@ impl RealignedFrame {
 }
 
 /// Whether by the row the CFA, and the registers that a walk tracks, are in the kernel's record.
-fn is_signal(said: &WatchedRules<'_>) -> bool {
-    is_cfa_in_context(said.cfa)
-        && is_saved_in_context(RSP, said.stack_pointer)
-        && is_saved_in_context(RBP, said.frame_pointer)
-        && is_saved_in_context(RIP, said.return_address)
+fn is_signal(watched: &WatchedRules<'_>) -> bool {
+    is_cfa_in_context(watched.cfa)
+        && is_saved_in_context(RSP, watched.stack_pointer)
+        && is_saved_in_context(RBP, watched.frame_pointer)
+        && is_saved_in_context(RIP, watched.return_address)
 }
 
 /// Bytes as a number of units, if it is whole and has at most `bits` bits.

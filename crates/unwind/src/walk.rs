@@ -332,8 +332,8 @@ enum RuleEnd {
 }
 
 impl From<RuleEnd> for End {
-    fn from(last: RuleEnd) -> End {
-        match last {
+    fn from(end: RuleEnd) -> End {
+        match end {
             RuleEnd::Outermost => End::Outermost,
             RuleEnd::EntryPoint => End::EntryPoint,
             RuleEnd::ZeroReturnAddress => End::ZeroReturnAddress,
@@ -347,17 +347,17 @@ enum LoopExit<J> {
     /// The frame is remembered.
     Remembered(J),
     /// The frame needs something else, or there is no caller, or no more room.
-    Odd,
+    Unusual,
 }
 
 /// The result of using the memo.
 enum MemoResult {
     /// Nowhere.
-    Not,
+    Unused,
     /// To the end of the walk.
     End(RuleEnd),
     /// To an outer frame.
-    On(FastFrame),
+    Frame(FastFrame),
 }
 
 /// Why rules do not continue.
@@ -415,8 +415,8 @@ where
 
     /// Why the walk ends. Rules do not know the starts of functions, which mark the base of some
     /// stacks.
-    fn end(&self, last: RuleEnd) -> End {
-        match last {
+    fn end(&self, end: RuleEnd) -> End {
+        match end {
             RuleEnd::ZeroReturnAddress if self.is_at_base() => End::EntryPoint,
             last => last.into(),
         }
@@ -480,10 +480,10 @@ where
         loop {
             let (last, pause) = self.follow_near_rules(frame);
             let next = match pause {
-                LoopExit::Odd => self.follow_rule(last),
+                LoopExit::Unusual => self.follow_rule(last),
                 LoopExit::Remembered(joint) => match self.resume_from_record(joint) {
-                    MemoResult::Not => self.follow_rule(last),
-                    MemoResult::On(frame) => Ok(frame),
+                    MemoResult::Unused => self.follow_rule(last),
+                    MemoResult::Frame(frame) => Ok(frame),
                     MemoResult::End(end) => return RuleStop::End(end),
                 },
             };
@@ -504,34 +504,33 @@ where
         mut frame: FastFrame,
     ) -> (FastFrame, LoopExit<R::RecordedFrame>) {
         // If the first frame is remembered, the loop is not set up.
-        if let Some(joint) = self.record.find(&frame) {
-            return (frame, LoopExit::Remembered(joint));
+        if let Some(recorded) = self.record.find(&frame) {
+            return (frame, LoopExit::Remembered(recorded));
         }
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;
         let (rules, memory, seen) = (*self.walker.rules, self.memory, self.live.0.low);
         let pause = loop {
             let Some(known) = rules.near(RuntimeAddr(frame.code)) else {
-                break LoopExit::Odd;
+                break LoopExit::Unusual;
             };
             // Near rules have slots below 64.
             if seen >> (known.slot.0 % 64) & 1 == 0 {
-                break LoopExit::Odd;
+                break LoopExit::Unusual;
             }
-            let leave = known.rule.leave_small();
-            let Some(caller) = leave.caller(frame, |end, below| memory.near_pair(end, below))
-            else {
-                break LoopExit::Odd;
+            let step = known.rule.small_frame_step();
+            let Some(caller) = step.caller(frame, |end, below| memory.near_pair(end, below)) else {
+                break LoopExit::Unusual;
             };
             let Some(slot) = addresses.get_mut(count) else {
-                break LoopExit::Odd;
+                break LoopExit::Unusual;
             };
             *slot = RuntimeAddr(caller.code);
             count += 1;
-            self.record.take(&frame, leave);
+            self.record.take(&frame, step);
             frame = caller;
-            if let Some(joint) = self.record.find(&frame) {
-                break LoopExit::Remembered(joint);
+            if let Some(recorded) = self.record.find(&frame) {
+                break LoopExit::Remembered(recorded);
             }
         };
         self.frames.count = count;
@@ -575,34 +574,34 @@ where
         frame: FastFrame,
     ) -> Result<(CodeAddr, FastFrame), RuleStop> {
         self.stats.searched += 1;
-        let known = self.known(code);
+        let known = self.cached_rule(code);
         let known = known.ok_or_else(|| self.without_rule(code, frame))?;
-        let way = match known.rule {
+        let usual_rule = match known.rule {
             PackedRule::ENTRY_POINT => return Err(RuleStop::End(RuleEnd::EntryPoint)),
-            rule => self.walker.rules.way(rule),
+            rule => self.walker.rules.rule(rule),
         };
-        let way = way.ok_or(RuleStop::Slow(code, frame))?;
-        if way == UsualRule::Outermost {
+        let usual_rule = usual_rule.ok_or(RuleStop::Slow(code, frame))?;
+        if usual_rule == UsualRule::Outermost {
             return Err(RuleStop::End(RuleEnd::Outermost));
         }
         let caller = self
-            .apply_rule(way, frame)
+            .apply_rule(usual_rule, frame)
             .ok_or(RuleStop::Slow(code, frame))?;
         // Code at 0 can be interrupted, by the fault of a call there.
-        if caller.code == 0 && way != UsualRule::Signal {
+        if caller.code == 0 && usual_rule != UsualRule::Signal {
             return Err(RuleStop::End(RuleEnd::ZeroReturnAddress));
         }
         let pushed = self.frames.push(caller.code);
         pushed.ok_or(RuleStop::End(RuleEnd::Limit))?;
-        match (way, code) {
-            (UsualRule::Leave(leave), CodeAddr::Return(_)) => self.record.take(&frame, leave),
+        match (usual_rule, code) {
+            (UsualRule::Step(leave), CodeAddr::Return(_)) => self.record.take(&frame, leave),
             (UsualRule::Realigned(frames), CodeAddr::Return(_)) => {
                 self.record.take_realigned(&frame, frames);
             }
             _ => self.record.interrupt(),
         }
         let address = RuntimeAddr(caller.code);
-        Ok(match way {
+        Ok(match usual_rule {
             UsualRule::Signal => {
                 self.frames.interrupted += 1;
                 (CodeAddr::Instruction(address), caller)
@@ -613,15 +612,15 @@ where
 
     /// The caller of a frame, if there is one and the step is allowed: only one may lead down.
     #[inline(always)]
-    fn apply_rule(&mut self, way: UsualRule, frame: FastFrame) -> Option<FastFrame> {
+    fn apply_rule(&mut self, rule: UsualRule, frame: FastFrame) -> Option<FastFrame> {
         let read = |addr: u64| {
             let mut word = [0; 8];
             self.memory.read(RuntimeAddr(addr), &mut word).ok()?;
             Some(u64::from_le_bytes(word))
         };
-        match way {
+        match rule {
             UsualRule::Outermost => None,
-            UsualRule::Leave(leave) => leave.caller(frame, |end, below| {
+            UsualRule::Step(leave) => leave.caller(frame, |end, below| {
                 let word_below = |below| read(end.0.wrapping_sub(below)).map(u64::to_le_bytes);
                 Some([word_below(8)?, word_below(below + 8)?])
             }),
@@ -647,21 +646,21 @@ where
     }
 
     /// Continues by the memo of the last walk.
-    fn resume_from_record(&mut self, joint: R::RecordedFrame) -> MemoResult {
+    fn resume_from_record(&mut self, recorded: R::RecordedFrame) -> MemoResult {
         let WalkRun {
             live: seen, frames, ..
         } = self;
         let before = frames.count;
         let resumed = self
             .record
-            .resume(joint, self.memory, self.modules, seen, frames);
+            .resume(recorded, self.memory, self.modules, seen, frames);
         let added = frames.count - before;
         self.stats.remembered += u32::try_from(added).unwrap_or(u32::MAX);
         resumed
     }
 
     /// The cached rule at a code address, if its module is present.
-    fn known(&mut self, code: CodeAddr) -> Option<ModuleRule> {
+    fn cached_rule(&mut self, code: CodeAddr) -> Option<ModuleRule> {
         let known = self.walker.rules.get(code);
         let seen = known.filter(|known| self.live.has(known.slot, self.modules));
         seen.or_else(|| self.learn(code))
@@ -713,12 +712,8 @@ where
             abi.arch.spec().stack_pointer,
             arch::frame_pointer(abi.arch)?,
         ];
-        let (way, start, end) = match module.fast_row(pc, watched) {
-            Some(glance) => (
-                UsualRule::from_fast_row(&glance, abi),
-                glance.start,
-                glance.end,
-            ),
+        let (rule, start, end) = match module.fast_row(pc, watched) {
+            Some(row) => (UsualRule::from_fast_row(&row, abi), row.start, row.end),
             None => rule_of_row(pc, module, abi)?,
         };
         // It may be the return address of a signal handler: the bytes there decide.
@@ -727,16 +722,17 @@ where
         {
             return None;
         }
-        match way {
+        match rule {
             Some(UsualRule::Outermost) => Some(PackedRule::OUTERMOST),
             _ if module.entry == Some(start) => Some(PackedRule::ENTRY_POINT),
-            way => self.rule_of(way?),
+            rule => self.rule_of(rule?),
         }
     }
 
     /// The packed or numbered form of a rule.
-    fn rule_of(&self, way: UsualRule) -> Option<PackedRule> {
-        PackedRule::pack(way).or_else(|| PackedRule::rare(self.walker.rules.numbered.number(way)?))
+    fn rule_of(&self, rule: UsualRule) -> Option<PackedRule> {
+        PackedRule::pack(rule)
+            .or_else(|| PackedRule::rare(self.walker.rules.numbered.number(rule)?))
     }
 
     /// One step by the cursor, with the tracked registers; `None` if these are not enough.
@@ -850,15 +846,15 @@ trait WalkRecorder {
     /// The frames recorded after a frame, if all of them still hold.
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
-        joint: Self::RecordedFrame,
+        recorded: Self::RecordedFrame,
         memory: &M,
         modules: &S,
-        seen: &mut LiveModules,
+        live_modules: &mut LiveModules,
         frames: &mut FrameSink<'_>,
     ) -> MemoResult;
 
     /// Records a step by a rule.
-    fn take(&mut self, frame: &FastFrame, leave: FrameStep);
+    fn take(&mut self, frame: &FastFrame, step: FrameStep);
 
     /// The same for a realigned frame.
     fn take_realigned(&mut self, frame: &FastFrame, frames: RealignedFrame);
@@ -867,7 +863,7 @@ trait WalkRecorder {
     fn interrupt(&mut self);
 
     /// Ends the walk at a frame: by the frame's rule, or because there was no more room.
-    fn finish(&mut self, frame: FastFrame, last: RuleEnd, seen: &LiveModules);
+    fn finish(&mut self, frame: FastFrame, end: RuleEnd, live_modules: &LiveModules);
 }
 
 /// Records nothing.
@@ -883,13 +879,13 @@ impl WalkRecorder for NoRecorder {
 
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
-        joint: Self::RecordedFrame,
+        recorded: Self::RecordedFrame,
         _: &M,
         _: &S,
         _: &mut LiveModules,
         _: &mut FrameSink<'_>,
     ) -> MemoResult {
-        match joint {}
+        match recorded {}
     }
 
     #[inline]
@@ -915,13 +911,13 @@ impl LiveModules {
     }
 
     /// Whether a module is present: checked once in a walk.
-    fn has<S: Modules + ?Sized>(&mut self, place: ModuleSlot, modules: &S) -> bool {
-        if self.0.have(place) {
+    fn has<S: Modules + ?Sized>(&mut self, slot: ModuleSlot, modules: &S) -> bool {
+        if self.0.contains(slot) {
             return true;
         }
-        let is_there = modules.is_there(place);
+        let is_there = modules.is_mapped(slot);
         if is_there {
-            self.0.add(place);
+            self.0.add(slot);
         }
         is_there
     }
@@ -931,29 +927,29 @@ impl LiveModules {
     #[inline]
     fn have_all<S: Modules + ?Sized>(
         &mut self,
-        places: &ModuleSlotSet,
+        slots: &ModuleSlotSet,
         codes: &[u64],
         modules: &S,
     ) -> bool {
-        let low = places.low & !self.0.low;
-        low == 0 && places.others == ModuleSlotSet::NONE.others
-            || self.have_all_asked(places, codes, modules)
+        let low = slots.low & !self.0.low;
+        low == 0 && slots.others == ModuleSlotSet::NONE.others
+            || self.have_all_asked(slots, codes, modules)
     }
 
     fn have_all_asked<S: Modules + ?Sized>(
         &mut self,
-        places: &ModuleSlotSet,
+        slots: &ModuleSlotSet,
         codes: &[u64],
         modules: &S,
     ) -> bool {
-        let low = places.low & !self.0.low;
+        let low = slots.low & !self.0.low;
         let mut low = (0..64)
             .filter(|number| low >> number & 1 != 0)
             .map(ModuleSlot);
-        let mut others = places.others.iter().copied().filter(|place| place.0 != 0);
+        let mut others = slots.others.iter().copied().filter(|place| place.0 != 0);
         let mut is_there_or_unused = |place| {
             let mut codes = codes.iter().map(|code| RuntimeAddr(*code));
-            self.0.have(place)
+            self.0.contains(place)
                 || !codes.any(|code| modules.was_in(place, code))
                 || self.has(place, modules)
         };
@@ -981,18 +977,18 @@ impl ModuleSlotSet {
     };
 
     #[inline]
-    fn have(&self, place: ModuleSlot) -> bool {
-        let at = usize::from(place.0) % ModuleSlotSet::OTHERS;
-        place.is_in(self.low) || self.others.get(at) == Some(&place)
+    fn contains(&self, slot: ModuleSlot) -> bool {
+        let at = usize::from(slot.0) % ModuleSlotSet::OTHERS;
+        slot.is_in(self.low) || self.others.get(at) == Some(&slot)
     }
 
-    fn add(&mut self, place: ModuleSlot) {
-        let at = usize::from(place.0) % ModuleSlotSet::OTHERS;
-        if place.0 < 64 {
-            self.low |= 1 << place.0;
+    fn add(&mut self, module_slot: ModuleSlot) {
+        let at = usize::from(module_slot.0) % ModuleSlotSet::OTHERS;
+        if module_slot.0 < 64 {
+            self.low |= 1 << module_slot.0;
         } else if let Some(slot) = self.others.get_mut(at) {
-            self.is_overfull |= *slot != ModuleSlot(0) && *slot != place;
-            *slot = place;
+            self.is_overfull |= *slot != ModuleSlot(0) && *slot != module_slot;
+            *slot = module_slot;
         }
     }
 

@@ -46,12 +46,12 @@ impl StackCounts {
         stacks.try_for_each(|(stack, count)| writeln!(out, "{whose} {count}: {}", stack.join(" ")))
     }
 
-    fn add(&mut self, stack: FrameLines, count: u64) {
-        *self.0.entry(stack).or_default() += count;
+    fn add(&mut self, frames: FrameLines, count: u64) {
+        *self.0.entry(frames).or_default() += count;
     }
 
     /// `strace -k`'s output: frames are lines below the system calls.
-    pub(super) fn of_strace(text: &str) -> StackCounts {
+    pub(super) fn from_strace(text: &str) -> StackCounts {
         let mut all = StackCounts::default();
         let mut stack = FrameLines::new();
         for line in text.lines().chain([""]) {
@@ -66,7 +66,7 @@ impl StackCounts {
 
     /// heaptrack's raw file. A line `t` for each frame has its address and the index of its
     /// caller's line. A line `+` for each allocation has its frame's index second.
-    pub(super) fn of_heaptrack(maps: &str, text: &str) -> Result<StackCounts, Error> {
+    pub(super) fn from_heaptrack(maps: &str, text: &str) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let mut frames: Vec<(String, usize)> = Vec::new();
         let mut all = StackCounts::default();
@@ -94,7 +94,7 @@ impl StackCounts {
 
     /// A profile of gperftools' CPU profiler ("CPU Profile Format" in its documentation): words,
     /// after a header, with count, length and addresses of each stack.
-    pub(super) fn of_cpu_profile(maps: &str, bytes: &[u8]) -> Result<StackCounts, Error> {
+    pub(super) fn from_cpu_profile(maps: &str, bytes: &[u8]) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let (words, _) = bytes.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
@@ -118,7 +118,7 @@ impl StackCounts {
     }
 
     /// A heap profile of gperftools: lines `IN_USE: BYTES [COUNT: BYTES] @ ADDRESS...`.
-    pub(super) fn of_heap_profile(maps: &str, text: &str) -> Result<StackCounts, Error> {
+    pub(super) fn from_heap_profile(maps: &str, text: &str) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let mut all = StackCounts::default();
         for line in text.lines().skip(1) {
@@ -137,7 +137,7 @@ impl StackCounts {
     }
 
     /// glog's lines `@ ADDRESS FUNCTION`.
-    pub(super) fn of_glog(maps: &str, text: &str) -> Result<StackCounts, Error> {
+    pub(super) fn from_glog(maps: &str, text: &str) -> Result<StackCounts, Error> {
         let maps = Maps::parse(maps);
         let mut stack = FrameLines::new();
         for line in text.lines() {

@@ -153,7 +153,7 @@ mod tests {
     /// `_dl_find_object` is new in glibc 2.35: the loader refuses a file that needs that version,
     /// even for a weak symbol.
     #[test]
-    fn what_needs_a_later_version_is_found() {
+    fn symbols_of_later_versions_are_found() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tmp/versions");
         let source = folder.join("later.c");
         let program = folder.join("later.so");

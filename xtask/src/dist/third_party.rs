@@ -50,7 +50,7 @@ pub(super) struct Closure {
 
 impl Closure {
     /// As cargo resolves it for shipped code: without tests, build scripts and macros.
-    pub(super) fn of(crates: &[String], workspace: &Path) -> Result<Self, Error> {
+    pub(super) fn from_crates(crates: &[String], workspace: &Path) -> Result<Self, Error> {
         let cargo = || {
             let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             let mut command = Command::new(cargo);
@@ -306,7 +306,7 @@ mod tests {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut crates = shared_objects::crates().to_vec();
         crates.push("unspool-cli".to_owned());
-        let closure = Closure::of(&crates, &workspace).unwrap();
+        let closure = Closure::from_crates(&crates, &workspace).unwrap();
         closure.check_licences().unwrap();
         let names: Vec<&str> = closure.of_others().map(|p| p.name.as_str()).collect();
         assert!(names.contains(&"zstd-sys"), "{names:?}");

@@ -46,14 +46,14 @@ pub(super) struct ScriptSample {
     /// Its line.
     pub(super) head: String,
     /// Its frames, innermost first.
-    pub(super) frames: Vec<ScriptLine>,
+    pub(super) lines: Vec<ScriptLine>,
 }
 
 impl ScriptSample {
     /// The frames of the process.
     pub(super) fn user(&self) -> &[ScriptLine] {
-        let start = self.frames.iter().take_while(|frame| frame.is_kernel());
-        self.frames.get(start.count()..).unwrap_or_default()
+        let start = self.lines.iter().take_while(|frame| frame.is_kernel());
+        self.lines.get(start.count()..).unwrap_or_default()
     }
 }
 
@@ -69,12 +69,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<ScriptSample>, Error> {
             (true, Some(sample)) => {
                 let frame = ScriptLine::parse(line);
                 sample
-                    .frames
+                    .lines
                     .push(frame.ok_or_else(|| format!("no frame: {line}"))?);
             }
             _ => samples.push(ScriptSample {
                 head: line.to_owned(),
-                frames: Vec::new(),
+                lines: Vec::new(),
             }),
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn frames(
         match &item.record {
             Record::Sample(sample) => {
                 if wanted.contains(&number) {
-                    let space = spaces.entry(item.origin.pid).or_default();
+                    let space = spaces.entry(item.sample_id.pid).or_default();
                     found.insert(number, libdw.unwind(space, sample)?);
                 }
                 number += 1;
@@ -62,15 +62,15 @@ pub(super) fn frames(
 }
 
 /// Adds a mapping, and replaces overlapping ones.
-fn map(space: &mut AddressMap, mapped: &MmapRecord<'_>) {
-    let end = mapped.start.saturating_add(mapped.size);
-    space.retain(|start, old| old.end <= mapped.start || *start >= end);
+fn map(address_map: &mut AddressMap, mmap: &MmapRecord<'_>) {
+    let end = mmap.start.saturating_add(mmap.size);
+    address_map.retain(|start, old| old.end <= mmap.start || *start >= end);
     let mapping = CodeMapping {
         end,
-        offset: mapped.offset,
-        path: String::from_utf8_lossy(mapped.name).into_owned(),
+        offset: mmap.offset,
+        path: String::from_utf8_lossy(mmap.name).into_owned(),
     };
-    space.insert(mapped.start, mapping);
+    address_map.insert(mmap.start, mapping);
 }
 
 /// The program that uses libdw.
@@ -79,7 +79,7 @@ struct Libdw {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     /// The last mappings sent to it.
-    space: AddressMap,
+    address_map: AddressMap,
 }
 
 impl Libdw {
@@ -98,25 +98,25 @@ impl Libdw {
             to: child.stdin.take().ok_or("no pipe")?,
             from: BufReader::new(child.stdout.take().ok_or("no pipe")?),
             child,
-            space: AddressMap::new(),
+            address_map: AddressMap::new(),
         })
     }
 
     fn unwind(
         &mut self,
-        space: &AddressMap,
+        address_map: &AddressMap,
         sample: &SampleRecord<'_>,
     ) -> Result<Vec<FileAddress>, Error> {
         let Some(registers) = sample.user else {
             return Ok(Vec::new());
         };
         let mut text = String::new();
-        if self.space != *space {
+        if self.address_map != *address_map {
             text.push_str("files\n");
-            for (start, CodeMapping { offset, path, .. }) in space {
+            for (start, CodeMapping { offset, path, .. }) in address_map {
                 writeln!(text, "file {start:x} {offset:x} {path}")?;
             }
-            self.space.clone_from(space);
+            self.address_map.clone_from(address_map);
         }
         text.push_str("registers");
         let mut stack = 0;
@@ -138,7 +138,7 @@ impl Libdw {
             .split_whitespace()
             .map(|word| u64::from_str_radix(word, 16));
         addresses
-            .map(|address| Ok(place(space, address?)))
+            .map(|address| Ok(place(address_map, address?)))
             .collect()
     }
 }
@@ -152,8 +152,8 @@ impl Drop for Libdw {
 }
 
 /// An address as `perf script` prints it.
-fn place(space: &AddressMap, address: u64) -> FileAddress {
-    let below = space.range(..=address).next_back();
+fn place(address_map: &AddressMap, address: u64) -> FileAddress {
+    let below = address_map.range(..=address).next_back();
     match below.filter(|(_, mapping)| address < mapping.end) {
         Some((start, CodeMapping { offset, path, .. })) => FileAddress {
             address: address - start + offset,

@@ -76,7 +76,7 @@ pub(super) enum ArgEffect {
 
 /// The frame before an operation.
 pub(super) struct OpContext<'s> {
-    pub(super) facts: &'static AbiInfo,
+    pub(super) abi_info: &'static AbiInfo,
     pub(super) state: &'s AbstractState,
 }
 
@@ -85,9 +85,9 @@ impl OpContext<'_> {
     pub(super) fn distance(&self, address: AbstractValue) -> Option<i32> {
         match address.fact() {
             ValueFact::EntryValue(register, offset)
-                if register.0 == self.facts.stack_pointer.into() =>
+                if register.0 == self.abi_info.stack_pointer.into() =>
             {
-                offset.checked_sub(self.facts.call_pushes)
+                offset.checked_sub(self.abi_info.call_pushes)
             }
             _ => None,
         }
@@ -104,11 +104,11 @@ impl OpContext<'_> {
     }
 
     /// Adds the effects of an operation.
-    pub(super) fn push_effects(&self, op: Op, steps: &mut Vec<ArgEffect>) {
+    pub(super) fn push_effects(&self, op: Op, effects: &mut Vec<ArgEffect>) {
         let kill = |to: u8| ArgEffect::Kill {
             registers: 1 << (to & 63),
         };
-        steps.extend(
+        effects.extend(
             self.exposed(op)
                 .into_iter()
                 .flatten()
@@ -153,14 +153,14 @@ impl OpContext<'_> {
                 })
             }
             Op::AssumeStackPointer { .. } => {
-                steps.push(ArgEffect::StackPointerUnknown);
+                effects.push(ArgEffect::StackPointerUnknown);
                 ArgEffect::Kill {
                     registers: u64::MAX,
                 }
             }
-            Op::Align { .. } => kill(self.facts.stack_pointer),
+            Op::Align { .. } => kill(self.abi_info.stack_pointer),
             Op::SystemCall { number } => {
-                steps.push(ArgEffect::StoreUnknown);
+                effects.push(ArgEffect::StoreUnknown);
                 number.map_or(ArgEffect::Kill { registers: 0 }, kill)
             }
             // The side effects describe these.
@@ -177,7 +177,7 @@ impl OpContext<'_> {
                 offset,
                 size,
             } => self.load(to, base, offset, size),
-            Op::Store { base, offset, from } => self.write(base, offset, steps, |at| {
+            Op::Store { base, offset, from } => self.write(base, offset, effects, |at| {
                 ArgEffect::Store { at, from, bytes: 8 }
             }),
             Op::StoreLow {
@@ -185,18 +185,20 @@ impl OpContext<'_> {
                 offset,
                 from,
                 size: bytes,
-            } => self.write(base, offset, steps, |at| ArgEffect::Store {
+            } => self.write(base, offset, effects, |at| ArgEffect::Store {
                 at,
                 from,
                 bytes,
             }),
             Op::Overwrite { base, offset, size }
             | Op::WeakOverwrite { base, offset, size }
-            | Op::StoreUntracked { base, offset, size } => self.write(base, offset, steps, |at| {
-                let bytes = size.into();
-                ArgEffect::Overwrite { at, bytes }
-            }),
-            Op::InvertMemory { base, offset } => self.write(base, offset, steps, |at| {
+            | Op::StoreUntracked { base, offset, size } => {
+                self.write(base, offset, effects, |at| {
+                    let bytes = size.into();
+                    ArgEffect::Overwrite { at, bytes }
+                })
+            }
+            Op::InvertMemory { base, offset } => self.write(base, offset, effects, |at| {
                 ArgEffect::Overwrite { at, bytes: 8 }
             }),
             Op::OverwriteIndexed { .. } | Op::StoreIndexed { .. } => ArgEffect::StoreUnknown,
@@ -204,7 +206,7 @@ impl OpContext<'_> {
             Op::OverwriteTileRows { base, .. }
             | Op::OverwriteUnbounded { base }
             | Op::SaveState { base, .. } => {
-                steps.push(ArgEffect::StoreUnknown);
+                effects.push(ArgEffect::StoreUnknown);
                 match self.place(base, 0) {
                     Some(_) => ArgEffect::Overwrite {
                         at: i32::MIN,
@@ -214,7 +216,7 @@ impl OpContext<'_> {
                 }
             }
         };
-        steps.push(step);
+        effects.push(step);
     }
 
     /// The addresses in the frame or above it that an operation computes, except in the registers
@@ -224,11 +226,11 @@ impl OpContext<'_> {
             stack_pointer,
             frame_pointer,
             ..
-        } = *self.facts;
+        } = *self.abi_info;
         match op {
             Op::Add { to, from, bytes } => {
                 let at = self.place(from, bytes);
-                let is_frame = to == frame_pointer && at == Some(-2 * self.facts.call_pushes);
+                let is_frame = to == frame_pointer && at == Some(-2 * self.abi_info.call_pushes);
                 [at.filter(|_| to != stack_pointer && !is_frame), None]
             }
             // Any address, below or above the CFA.
@@ -251,15 +253,15 @@ impl OpContext<'_> {
     /// read-only memory.
     pub(super) fn push_detail_effects(
         &self,
-        detail: SideEffect,
+        effect: SideEffect,
         constant: impl Fn(u64, u8) -> Option<u64>,
-        steps: &mut Vec<ArgEffect>,
+        effects: &mut Vec<ArgEffect>,
     ) {
-        let number = |register: u8| number_of(self.facts, register);
+        let number = |register: u8| number_of(self.abi_info, register);
         let kill = |to: u8| ArgEffect::Kill {
             registers: 1 << (number(to) & 63),
         };
-        let step = match detail {
+        let step = match effect {
             SideEffect::Copy { to, from, bits: 64 } => Some(ArgEffect::Copy {
                 to: number(to),
                 from: number(from),
@@ -319,13 +321,13 @@ impl OpContext<'_> {
                     .fold(0, |all, register| all | 1 << (number(register) & 63)),
             }),
             SideEffect::StoreString { base, bytes, count } => {
-                steps.push(ArgEffect::StoreUnknown);
+                effects.push(ArgEffect::StoreUnknown);
                 let bytes = self.product(bytes, count);
                 let at = self.place(base, 0);
                 at.map(|at| ArgEffect::Overwrite { at, bytes })
             }
             SideEffect::StoreUnbounded { base } => {
-                steps.push(ArgEffect::StoreUnknown);
+                effects.push(ArgEffect::StoreUnknown);
                 self.place(base, 0).map(|_| ArgEffect::Overwrite {
                     at: i32::MIN,
                     bytes: u32::MAX,
@@ -335,13 +337,13 @@ impl OpContext<'_> {
             SideEffect::Escape { registers } => {
                 if members(registers).any(|register| self.has_frame([register])) {
                     let anywhere = ANYWHERE.into_iter().flatten();
-                    steps.extend(anywhere.map(|at| ArgEffect::Expose { at }));
+                    effects.extend(anywhere.map(|at| ArgEffect::Expose { at }));
                 }
                 None
             }
             SideEffect::Interruptible => None,
         };
-        steps.extend(step);
+        effects.extend(step);
     }
 
     /// A number of bytes times a count; the maximum if the count is unknown.
@@ -380,14 +382,14 @@ impl OpContext<'_> {
         &self,
         base: u8,
         offset: i32,
-        steps: &mut Vec<ArgEffect>,
+        effects: &mut Vec<ArgEffect>,
         step: impl FnOnce(i32) -> ArgEffect,
     ) -> ArgEffect {
-        let is_stack_pointer = base == self.facts.stack_pointer;
+        let is_stack_pointer = base == self.abi_info.stack_pointer;
         match self.place(base, offset) {
             Some(at) => {
-                if !is_stack_pointer && base != self.facts.frame_pointer {
-                    steps.push(ArgEffect::StoreUnknown);
+                if !is_stack_pointer && base != self.abi_info.frame_pointer {
+                    effects.push(ArgEffect::StoreUnknown);
                 }
                 step(at)
             }
@@ -406,9 +408,9 @@ pub(super) const COUNT: usize = REGISTERS + 16;
 
 /// The index of a register here. Vector registers are not numbered as in DWARF, because the unwind
 /// analysis uses that number for a pseudo-register.
-pub(super) fn number_of(facts: &AbiInfo, register: u8) -> u8 {
-    match register.checked_sub(facts.vector_registers.start) {
-        Some(index) if facts.vector_registers.contains(&register) => FIRST_VECTOR + index,
+pub(super) fn number_of(abi_info: &AbiInfo, register: u8) -> u8 {
+    match register.checked_sub(abi_info.vector_registers.start) {
+        Some(index) if abi_info.vector_registers.contains(&register) => FIRST_VECTOR + index,
         _ => register,
     }
 }
@@ -423,10 +425,10 @@ pub(super) fn is_vector(number: u8) -> bool {
 }
 
 /// All vector registers, as a set.
-pub(super) fn vectors(facts: &AbiInfo) -> u64 {
-    let all = facts.vector_registers.clone();
+pub(super) fn vectors(abi_info: &AbiInfo) -> u64 {
+    let all = abi_info.vector_registers.clone();
     all.fold(0, |all, register| {
-        all | 1 << (number_of(facts, register) & 63)
+        all | 1 << (number_of(abi_info, register) & 63)
     })
 }
 

@@ -13,7 +13,7 @@ use super::effect::{ArgEffect, COUNT, is_vector, members, number_of, vectors};
 struct ArgSlot {
     at: i32,
     bytes: u8,
-    held: EntryValue,
+    entry_value: EntryValue,
     /// Whether the program keeps it there (`unspool_keep.h`): no other code writes to it.
     is_kept: bool,
 }
@@ -61,11 +61,11 @@ const MAX_FRAME_WORDS: usize = 256;
 
 impl ArgState {
     /// The state at entry.
-    pub(super) fn entry(facts: &AbiInfo) -> ArgState {
+    pub(super) fn entry(abi_info: &AbiInfo) -> ArgState {
         let mut registers = [None; COUNT];
-        let arguments = facts.arguments.iter().copied();
-        for register in arguments.chain(facts.vector_arguments.clone()) {
-            let number = number_of(facts, register);
+        let arguments = abi_info.arguments.iter().copied();
+        for register in arguments.chain(abi_info.vector_arguments.clone()) {
+            let number = number_of(abi_info, register);
             if let Some(held) = registers.get_mut(usize::from(number)) {
                 *held = Some(EntryValue {
                     source: ArgSource::Register(register),
@@ -118,23 +118,24 @@ impl ArgState {
         &self,
         source: ArgSource,
         bits: u8,
-        facts: &AbiInfo,
+        abi_info: &AbiInfo,
     ) -> Option<(ArgLocation, EntryValue)> {
-        let fits = |held: &EntryValue| held.source == source && held.bits >= bits;
+        let fits =
+            |entry_value: &EntryValue| entry_value.source == source && entry_value.bits >= bits;
         let registers = (0_u8..).zip(&self.registers);
         let registers = registers.filter_map(|(register, held)| {
             let is_there = register != SCRATCH && !is_vector(register);
             let held = (*held).filter(|held| is_there && fits(held))?;
             Some((ArgLocation::Register(register), held))
         });
-        let slots = self.slots.iter().filter(|slot| fits(&slot.held));
+        let slots = self.slots.iter().filter(|slot| fits(&slot.entry_value));
         let slots = slots.map(|slot| (ArgLocation::Slot(slot.at), self.load_value(slot)));
         let own = self
             .incoming_stack_value(source)
             .map(|(at, held)| (ArgLocation::Slot(at), held));
         let rank = |(place, held): &(ArgLocation, EntryValue)| {
             let stays = match place {
-                ArgLocation::Register(register) => facts.preserved.contains(register),
+                ArgLocation::Register(register) => abi_info.preserved.contains(register),
                 ArgLocation::Slot(_) => true,
             };
             (held.is_certain, stays, held.addend == 0)
@@ -166,10 +167,10 @@ impl ArgState {
 
     /// The value loaded from a slot.
     fn load_value(&self, slot: &ArgSlot) -> EntryValue {
-        let is_certain = slot.held.is_certain && (slot.is_kept || self.is_private(slot.at));
+        let is_certain = slot.entry_value.is_certain && (slot.is_kept || self.is_private(slot.at));
         EntryValue {
             is_certain,
-            ..slot.held
+            ..slot.entry_value
         }
     }
 
@@ -182,7 +183,7 @@ impl ArgState {
     }
 
     /// Sets the value of a register.
-    fn set(&mut self, register: u8, held: Option<EntryValue>, copy: Option<CallSiteValue>) {
+    fn set(&mut self, register: u8, entry_value: Option<EntryValue>, copy: Option<CallSiteValue>) {
         for copy in &mut self.copies {
             if matches!(copy, Some(CallSiteValue::Register { register: of, .. }) if *of == register)
             {
@@ -193,7 +194,7 @@ impl ArgState {
         if let (Some(known), Some(same)) =
             (self.registers.get_mut(index), self.copies.get_mut(index))
         {
-            (*known, *same) = (held, copy);
+            (*known, *same) = (entry_value, copy);
         }
     }
 
@@ -228,9 +229,9 @@ impl ArgState {
 
     /// Drops values in memory that any effect of the unit writes: control may return after any of
     /// them.
-    pub(super) fn forget_written(&mut self, steps: &[ArgEffect]) {
-        for step in steps {
-            match *step {
+    pub(super) fn forget_written(&mut self, effects: &[ArgEffect]) {
+        for effect in effects {
+            match *effect {
                 ArgEffect::Store { at, bytes, .. } => self.overwrite(at, bytes.into()),
                 ArgEffect::Overwrite { at, bytes } => self.overwrite(at, bytes),
                 _ => {}
@@ -239,11 +240,11 @@ impl ArgState {
     }
 
     /// Puts an entry value into bytes of the frame.
-    fn put(&mut self, at: i32, bytes: u8, held: EntryValue, is_kept: bool) {
+    fn put(&mut self, at: i32, bytes: u8, entry_value: EntryValue, is_kept: bool) {
         self.slots.push(ArgSlot {
             at,
             bytes,
-            held,
+            entry_value,
             is_kept,
         });
         self.slots.sort_unstable_by_key(|slot| slot.at);
@@ -269,8 +270,8 @@ impl ArgState {
     }
 
     /// The effect of a call.
-    fn call(&mut self, sp: Option<i32>, takes_none: bool, facts: &AbiInfo) {
-        for register in members(facts.clobbered | vectors(facts)) {
+    fn call(&mut self, sp: Option<i32>, takes_none: bool, abi_info: &AbiInfo) {
+        for register in members(abi_info.clobbered | vectors(abi_info)) {
             self.set(register, None, None);
         }
         if let Some(sp) = sp {
@@ -336,9 +337,13 @@ impl ArgState {
             let same = |theirs: &&ArgSlot| {
                 (theirs.at, theirs.bytes, theirs.is_kept) == (slot.at, slot.bytes, slot.is_kept)
             };
-            let theirs = other.slots.iter().find(same).map(|theirs| theirs.held);
-            let held = join_values(Some(slot.held), theirs);
-            slot.held = held.unwrap_or(slot.held);
+            let theirs = other
+                .slots
+                .iter()
+                .find(same)
+                .map(|theirs| theirs.entry_value);
+            let held = join_values(Some(slot.entry_value), theirs);
+            slot.entry_value = held.unwrap_or(slot.entry_value);
             held.is_some()
         });
         self.overwritten_words |= other.overwritten_words;
@@ -351,9 +356,9 @@ impl ArgState {
 
     /// Applies an effect; for a call, `takes_none` is whether it is known to take no arguments in
     /// memory.
-    pub(super) fn step(&mut self, step: ArgEffect, takes_none: bool, facts: &AbiInfo) {
-        let is_preserved = |register: u8| facts.preserved.contains(&register);
-        match step {
+    pub(super) fn step(&mut self, effect: ArgEffect, takes_none: bool, abi_info: &AbiInfo) {
+        let is_preserved = |register: u8| abi_info.preserved.contains(&register);
+        match effect {
             ArgEffect::Copy {
                 to,
                 from,
@@ -478,7 +483,7 @@ impl ArgState {
             }
             ArgEffect::StoreUnknown => self.invalidate_shared(),
             ArgEffect::StackPointerUnknown => self.slots.clear(),
-            ArgEffect::Call { sp, .. } => self.call(sp, takes_none, facts),
+            ArgEffect::Call { sp, .. } => self.call(sp, takes_none, abi_info),
         }
     }
 

@@ -10,7 +10,7 @@ pub(crate) fn shape(own: DisplayKind<'_>) -> String {
         DisplayKind::Enum(constants) => format!("Enum({:?})", constants.collect::<Vec<_>>()),
         DisplayKind::Record(members) => {
             let members = members.map(|member| {
-                let shape = shape(member.shape);
+                let shape = shape(member.display_kind);
                 let (name, offset, bytes) = (member.name, member.offset, member.bytes);
                 format!(
                     "OwnedMember {{ name: {name:?}, offset: {offset}, bytes: {bytes}, shape: {shape} }}"
@@ -77,7 +77,10 @@ pub(crate) fn use_all(bytes: &[u8], address: u64) {
             continue;
         };
         for parameter in function.parameters().into_iter().flatten().take(64) {
-            let _ = (parameter.pieces().take(64).count(), shape(parameter.shape));
+            let _ = (
+                parameter.pieces().take(64).count(),
+                shape(parameter.display_kind),
+            );
             let _ = ValueDisplay::new(&parameter, &[0x5a; 64]).to_string();
         }
         for pc in [function.start, function.end.wrapping_sub(1), address] {

@@ -41,7 +41,7 @@ fn made(program: &str) -> (FileAnalysis, Vec<u8>) {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn a_built_table_reads_back() {
     compare("arguments");
     compare("arguments_float");
 }
@@ -64,7 +64,7 @@ fn of_many_constants_the_negative_ones_are_kept() {
     let object = ElfFile::open(path("many.o")).unwrap();
     let prototypes = prototypes_of_ctf([&object]);
     let takes = prototypes.get(0, "takes").unwrap();
-    let many = format!("{:?}", takes.parameters[0].shape);
+    let many = format!("{:?}", takes.parameters[0].display_kind);
     assert!(
         many.contains("(-1, \"LAST\")") && many.contains("(0, \"C0\")"),
         "{many}"
@@ -85,7 +85,7 @@ fn arrays_of_arrays_are_as_the_source_has_them() {
     let object = ElfFile::open(path("board.o")).unwrap();
     let prototypes = prototypes_of_ctf([&object]);
     let plays = prototypes.get(0, "plays").unwrap();
-    let board = format!("{:?}", plays.parameters[0].shape);
+    let board = format!("{:?}", plays.parameters[0].display_kind);
     for array in [
         "Array(2, 3, Array(3, 1, ",
         "Array(4, 60, Array(5, 12, Array(6, 2, ",
@@ -97,19 +97,19 @@ fn arrays_of_arrays_are_as_the_source_has_them() {
 fn compare(program: &str) {
     let (found, bytes) = made(program);
     let table = ArgTable::open(&bytes).unwrap();
-    for doubt in &found.doubts {
-        let last = doubt.end - 1;
+    for range in &found.unproven {
+        let last = range.end - 1;
         assert_eq!(
             (
-                table.unproven_rules(doubt.start),
+                table.unproven_rules(range.start),
                 table.unproven_rules(last)
             ),
-            (doubt.rules, doubt.rules)
+            (range.rules, range.rules)
         );
     }
     let is_doubted = |pc: u64| {
-        let mut doubts = found.doubts.iter();
-        doubts.any(|doubt| (doubt.start..doubt.end).contains(&pc))
+        let mut unproven = found.unproven.iter();
+        unproven.any(|range| (range.start..range.end).contains(&pc))
     };
     let (mut rows, mut calls, mut parameters) = (0, 0, 0);
     for function in &found.functions {
@@ -135,7 +135,10 @@ fn compare(program: &str) {
             for (found, written) in found.iter().zip(&prototype.parameters) {
                 assert_eq!(found.type_name, written.type_name);
                 assert_eq!(found.bytes, written.bytes);
-                assert_eq!(shape(found.shape), format!("{:?}", written.shape));
+                assert_eq!(
+                    shape(found.display_kind),
+                    format!("{:?}", written.display_kind)
+                );
                 parameters += 1;
             }
         }

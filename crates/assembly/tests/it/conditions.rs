@@ -24,7 +24,7 @@ f:\t.cfi_startproc
 ";
 
 #[test]
-fn what_is_left_out_is_not_between() {
+fn left_out_lines_are_not_in_gaps() {
     let all: Vec<u32> = (1..=18).collect();
     let without = |left_out: &[u32]| {
         let lines = all.iter().copied().filter(|line| !left_out.contains(line));

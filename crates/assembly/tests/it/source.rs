@@ -53,7 +53,7 @@ fn entries_are_known_by_their_directives() {
 }
 
 #[test]
-fn what_is_written_anew_as_it_was_is_the_authors() {
+fn unchanged_directives_stay_the_authors() {
     let mut source = AssemblySource::new(TEXT);
     source.remove(4);
     source.remove(3);

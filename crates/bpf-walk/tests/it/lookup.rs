@@ -93,9 +93,9 @@ impl Lookups {
             let pc = Vaddr(*address);
             let hit = compiled.lookup(pc).unwrap();
             assert_eq!(row, result(hit.map(|hit| hit.row.0)), "row at {address:#x}");
-            let claim = sites.claim(pc).unwrap();
-            let claim = claim.map(|claim| claim.row().0);
-            assert_eq!(call_site, result(claim), "call site {address:#x}");
+            let call_site_row = sites.lookup(pc).unwrap();
+            let call_site_row = call_site_row.map(|claim| claim.row().0);
+            assert_eq!(call_site, result(call_site_row), "call site {address:#x}");
         }
     }
 }

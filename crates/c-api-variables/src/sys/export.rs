@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::fmt::Display;
 use std::ops::ControlFlow;
 
-use unspool_display_values::ValueCertainty;
+use unspool_display_values::ValueOrigin;
 
 use super::cursor::{self, CCursor};
 use crate::report::{ReportCallbacks, ReportStatus, VariableQuery, VariableReport, report};
@@ -72,23 +72,26 @@ struct CCallbacks<'c> {
 }
 
 impl ReportCallbacks for CCallbacks<'_> {
-    fn variable(&mut self, told: &VariableReport<'_>) -> ControlFlow<()> {
+    fn variable(&mut self, report: &VariableReport<'_>) -> ControlFlow<()> {
         let Some(variable) = self.asked.variable else {
             return ControlFlow::Continue(());
         };
-        let (function, name, type_name) =
-            (text(told.function), text(told.name), text(told.type_name));
-        let value = told.current.as_ref().ok().map(|known| text(&known.text));
-        let lost = told.current.as_ref().err().map(|lost| text(lost));
-        let bytes = told.current.as_ref().ok().map(|known| &known.value);
-        let entry = told.entry.map(|found| text(&found.text));
+        let (function, name, type_name) = (
+            text(report.function),
+            text(report.name),
+            text(report.type_name),
+        );
+        let value = report.current.as_ref().ok().map(|known| text(&known.text));
+        let lost = report.current.as_ref().err().map(|lost| text(lost));
+        let bytes = report.current.as_ref().ok().map(|known| &known.value);
+        let entry = report.entry.map(|found| text(&found.text));
         let shown = CVariable {
-            frame: told.frame,
-            address: std::ptr::without_provenance(usize::try_from(told.address).unwrap_or(0)),
+            frame: report.frame,
+            address: std::ptr::without_provenance(usize::try_from(report.address).unwrap_or(0)),
             function: function.as_ptr(),
-            inlined: told.inlined,
-            is_parameter: c_int::from(told.is_parameter),
-            block: told.block,
+            inlined: report.inlined,
+            is_parameter: c_int::from(report.is_parameter),
+            block: report.block,
             name: name.as_ptr(),
             type_name: type_name.as_ptr(),
             value: pointer(value.as_ref()),
@@ -97,8 +100,8 @@ impl ReportCallbacks for CCallbacks<'_> {
             known: bytes.map_or(std::ptr::null(), |value| value.known.as_ptr()),
             size: bytes.map_or(0, |value| value.bytes.len()),
             entry: pointer(entry.as_ref()),
-            certainty: certainty(told.entry.map(|found| found.label)),
-            callers: told.entry.map_or(0, |found| found.caller_depth),
+            certainty: certainty(report.entry.map(|found| found.origin)),
+            callers: report.entry.map_or(0, |found| found.caller_depth),
         };
         // SAFETY: the caller's promise; all data passed lives until it returns.
         match unsafe { variable(&raw const shown, self.asked.data) } {
@@ -127,11 +130,11 @@ fn pointer(text: Option<&CString>) -> *const c_char {
 }
 
 /// `UNSPOOL_ARGUMENT_…`.
-fn certainty(label: Option<ValueCertainty>) -> c_int {
-    match label {
+fn certainty(origin: Option<ValueOrigin>) -> c_int {
+    match origin {
         None => 0,
-        Some(ValueCertainty::Likely) => 1,
-        Some(ValueCertainty::Exact) => 2,
-        Some(ValueCertainty::FromDebugInfo) => 3,
+        Some(ValueOrigin::Likely) => 1,
+        Some(ValueOrigin::Exact) => 2,
+        Some(ValueOrigin::FromDebugInfo) => 3,
     }
 }

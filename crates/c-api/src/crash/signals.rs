@@ -168,21 +168,21 @@ impl Signal {
 const MAX_OVERFLOW_DISTANCE_BYTES: u64 = 64 << 10;
 
 /// The first lines of a report.
-pub(super) fn describe(fault: &CrashSignal, text: &mut TextBuffer<'_>) {
+pub(super) fn describe(signal: &CrashSignal, text: &mut TextBuffer<'_>) {
     text.put(b"unspool: signal ");
-    fault.signal.name(text);
-    fault.signal.origin(text);
-    let stack_pointer = fault.registers[7];
+    signal.signal.name(text);
+    signal.signal.origin(text);
+    let stack_pointer = signal.registers[7];
     let is_near = |address: u64| stack_pointer.abs_diff(address) < MAX_OVERFLOW_DISTANCE_BYTES;
-    if fault.signal.number == libc::SIGSEGV && fault.signal.fault_address().is_some_and(is_near) {
+    if signal.signal.number == libc::SIGSEGV && signal.signal.fault_address().is_some_and(is_near) {
         text.put(b": near the stack pointer, so the stack may be full");
     }
     text.put(b"\nprocess ");
-    text.signed(fault.process);
+    text.signed(signal.process);
     text.put(b", thread ");
-    text.signed(fault.thread);
+    text.signed(signal.thread);
     text.put(b" \"");
-    text.quote(&fault.name);
+    text.quote(&signal.name);
     text.put(b"\"\n");
     text.flush();
 }

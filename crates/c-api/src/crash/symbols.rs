@@ -51,7 +51,7 @@ impl BestSymbol {
     }
 
     /// Takes a symbol if its function covers the address and begins behind the best one.
-    fn consider(&mut self, entry: &SymbolBytes) {
+    fn consider(&mut self, symbol: &SymbolBytes) {
         const STT_FUNC: u8 = 2;
         const STT_GNU_IFUNC: u8 = 10;
         let [
@@ -64,7 +64,7 @@ impl BestSymbol {
             section_low,
             section_high,
             numbers @ ..,
-        ] = entry;
+        ] = symbol;
         let (Some(start), Some(size)) = (u64_at(numbers, 0), u64_at(numbers, 8)) else {
             return;
         };

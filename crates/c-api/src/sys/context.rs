@@ -4,7 +4,7 @@ use core::arch::naked_asm;
 use core::ffi::c_void;
 
 use unspool_rows::{CodeAddr, Register, Registers, RuntimeAddr};
-use unspool_unwind::local::{ABI, OwnCursor, RegisterLocation, RegisterLocationArray};
+use unspool_unwind::local::{ABI, OwnCursor, OwnRegisterLocation, RegisterLocationArray};
 use unspool_unwind::{Cursor, InnermostFrame};
 
 /// The preserved registers of a caller, stored by [`call_with_caller_context`].
@@ -31,14 +31,14 @@ impl CallerContext {
     /// The caller, as the start of a walk.
     pub(super) fn cursor(&self) -> OwnCursor {
         let mut registers = Registers::new();
-        let mut places: RegisterLocationArray = [RegisterLocation::Unrecoverable; 17];
+        let mut locations: RegisterLocationArray = [OwnRegisterLocation::Unrecoverable; 17];
         for (number, value) in NUMBERS.into_iter().zip(self.words) {
             registers.set(Register(number), value);
-            if let Some(place) = places.get_mut(usize::from(number)) {
-                *place = RegisterLocation::SameRegister;
+            if let Some(place) = locations.get_mut(usize::from(number)) {
+                *place = OwnRegisterLocation::SameRegister;
             }
         }
-        OwnCursor::new(Cursor::with_code(ABI, self.code(), registers), places)
+        OwnCursor::new(Cursor::with_code(ABI, self.code(), registers), locations)
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) unsafe fn context<'c>(pointer: *const c_void) -> &'c libc::ucontext_t
 ///
 /// The function is further out on this thread's stack and has not returned.
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn enter(saved: &CallerContext, result: u64) -> ! {
+pub(super) unsafe extern "C" fn enter(context: &CallerContext, result: u64) -> ! {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_undefined rip",

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_rows::RuntimeAddr;
-use unspool_unwind::local::{self, OwnCursor, RegisterLocation, rules};
+use unspool_unwind::local::{self, OwnCursor, OwnRegisterLocation, rules};
 use unspool_unwind::{InnermostFrame, OutOfMemory, RuleCacheSize, RuleCacheSizeError, WalkResult};
 
 use crate::arguments;
@@ -111,10 +111,10 @@ unsafe extern "C" fn backtrace(
     addresses: *mut RuntimeAddr,
     count: usize,
     walk: *mut CWalk,
-    saved: &CallerContext,
+    context: &CallerContext,
 ) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { backtrace_from(saved, addresses, count, walk) }
+    unsafe { backtrace_from(context, addresses, count, walk) }
 }
 
 /// `unspool_backtrace_from`.
@@ -196,9 +196,9 @@ pub unsafe extern "C" fn unspool_cursor_here(cursor: *mut CCursor) {
     call_with_caller_context!("rsi", cursor_here)
 }
 
-unsafe extern "C" fn cursor_here(cursor: *mut CCursor, saved: &CallerContext) {
+unsafe extern "C" fn cursor_here(cursor: *mut CCursor, context: &CallerContext) {
     // SAFETY: the caller's promise; an `OwnCursor` fits.
-    unsafe { cursor.cast::<OwnCursor>().write(saved.cursor()) };
+    unsafe { cursor.cast::<OwnCursor>().write(context.cursor()) };
 }
 
 /// `unspool_cursor_from`.
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn unspool_set_register(
     let Some(number) = numbered(number) else {
         return -1;
     };
-    let (RegisterLocation::Memory(addr), Some(_)) =
+    let (OwnRegisterLocation::Memory(addr), Some(_)) =
         (frame.register_location(number), frame.register(number))
     else {
         return -1;
@@ -357,19 +357,19 @@ pub unsafe extern "C" fn unspool_save_location(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let shown = unsafe { shown(cursor) };
-    match numbered(number).map_or(RegisterLocation::Unrecoverable, |number| {
+    match numbered(number).map_or(OwnRegisterLocation::Unrecoverable, |number| {
         shown.register_location(number)
     }) {
-        RegisterLocation::Unrecoverable => 0,
-        RegisterLocation::Memory(at) => {
+        OwnRegisterLocation::Unrecoverable => 0,
+        OwnRegisterLocation::Memory(at) => {
             if !address.is_null() {
                 // SAFETY: the caller's promise.
                 unsafe { address.write(pointer(at.0)) };
             }
             1
         }
-        RegisterLocation::SameRegister => 2,
-        RegisterLocation::Value => 3,
+        OwnRegisterLocation::SameRegister => 2,
+        OwnRegisterLocation::Value => 3,
     }
 }
 
@@ -480,9 +480,9 @@ pub unsafe extern "C" fn unspool_arguments(
     // SAFETY: the caller's promise.
     let shown = unsafe { shown(cursor) };
     let room = if into.is_null() { 0 } else { count };
-    let doubts = arguments::unproven_rules_within(shown);
+    let unproven = arguments::unproven_rules_within(shown);
     let mut all =
-        (0..).map_while(|index| Some((index, arguments::argument_at(shown, doubts, index)?)));
+        (0..).map_while(|index| Some((index, arguments::argument_at(shown, unproven, index)?)));
     let mut known = 0;
     for (index, found) in &mut all {
         known = index + 1;
@@ -495,18 +495,18 @@ pub unsafe extern "C" fn unspool_arguments(
 }
 
 impl From<arguments::ArgumentResult> for CArgument {
-    fn from(found: arguments::ArgumentResult) -> Self {
-        let parameter = found.parameter;
+    fn from(result: arguments::ArgumentResult) -> Self {
+        let parameter = result.parameter;
         CArgument {
             name: parameter.name.as_ptr(),
             name_length: parameter.name.len(),
             type_name: parameter.type_name.as_ptr(),
             type_length: parameter.type_name.len(),
             bytes: usize::try_from(parameter.bytes).unwrap_or(usize::MAX),
-            kind: codes::shape(parameter.shape),
-            certainty: codes::certainty(found.certainty),
-            callers: found.caller_depth,
-            value: found.value,
+            kind: codes::display_kind_code(parameter.display_kind),
+            certainty: codes::certainty(result.certainty),
+            callers: result.caller_depth,
+            value: result.value,
         }
     }
 }

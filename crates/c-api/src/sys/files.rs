@@ -27,7 +27,7 @@ impl DeviceInode {
     }
 
     /// The file of a descriptor. Async-signal-safe.
-    pub(crate) fn of_descriptor(descriptor: c_int) -> Option<DeviceInode> {
+    pub(crate) fn from_descriptor(descriptor: c_int) -> Option<DeviceInode> {
         let stat = status(descriptor)?;
         Some(DeviceInode {
             device: stat.st_dev,
@@ -148,7 +148,7 @@ impl ReadOnlyFile {
 
     /// Its identity.
     pub(crate) fn id(&self) -> Option<DeviceInode> {
-        DeviceInode::of_descriptor(self.0)
+        DeviceInode::from_descriptor(self.0)
     }
 }
 

@@ -141,7 +141,7 @@ while frame and most:
 }
 
 /// Crashes with a stack that tables unwind to its end, and the program's functions on it.
-const WAYS: [(&str, &str, &[&str]); 8] = [
+const CASES: [(&str, &str, &[&str]); 8] = [
     ("write", "SIGSEGV", &["bad_write", "main", "_start"]),
     ("division", "SIGFPE", &["division", "main", "_start"]),
     ("illegal", "SIGILL", &["illegal", "main", "_start"]),
@@ -155,7 +155,7 @@ const WAYS: [(&str, &str, &[&str]); 8] = [
 #[test]
 fn every_signal_is_reported_and_ends_the_process() {
     let program = program();
-    for (way, signal, expected) in WAYS {
+    for (way, signal, expected) in CASES {
         let report = assert_ended_by(&crash(&program, way), signal);
         let (frames, end) = frames(&report);
         assert_eq!(functions(&frames), expected, "{report}");
@@ -169,7 +169,7 @@ fn every_signal_is_reported_and_ends_the_process() {
 fn gdb_sees_the_same_frames() {
     let program = program();
     // gdb uses `SIGTRAP` itself.
-    let seen = WAYS.iter().filter(|(_, signal, _)| *signal != "SIGTRAP");
+    let seen = CASES.iter().filter(|(_, signal, _)| *signal != "SIGTRAP");
     for (way, _, _) in seen {
         let debugged = debug(&program, way, 100);
         let (frames, _) = frames(&debugged.report);
@@ -262,7 +262,7 @@ fn a_small_stack_for_handlers() {
 
 /// The kernel may have started the loader.
 #[test]
-fn a_program_that_the_loader_was_told_to_run() {
+fn frames_are_named_in_a_program_run_through_the_loader() {
     let program = program();
     let mut command = command("/lib64/ld-linux-x86-64.so.2");
     command
@@ -365,7 +365,7 @@ fn a_library_whose_file_was_cut_short() {
         for frame in &frames[cut..cut + 2] {
             assert_eq!(frame.rest.split("  (").next(), Some(&*unreadable));
         }
-        let expected = ["through_library", way_function(way), "main", "_start"];
+        let expected = ["through_library", case_function(way), "main", "_start"];
         let all = functions_before.iter().chain(&expected).copied();
         assert_eq!(functions(&frames), all.collect::<Vec<_>>(), "{report}");
         let guessed = "not reliable, since frames were guessed: outermost frame";
@@ -373,7 +373,7 @@ fn a_library_whose_file_was_cut_short() {
     }
 }
 
-fn way_function(way: &str) -> &'static str {
+fn case_function(way: &str) -> &'static str {
     match way {
         "cut-innermost" => "cut_innermost",
         _ => "cut_outer",
@@ -403,7 +403,7 @@ fn a_stack_of_the_program_for_handlers_stays() {
 
 /// Names with terminal control characters, and the name of the crashed thread.
 #[test]
-fn who_crashed() {
+fn the_report_names_the_crashed_thread() {
     let report = assert_ended_by(&crash(&program(), "thread"), "SIGSEGV");
     let line = report.lines().nth(1).unwrap();
     assert!(line.ends_with(" \"second?\""), "{line}");
@@ -437,7 +437,7 @@ fn a_signal_from_outside() {
 
 /// A timer's signal has no sender.
 #[test]
-fn who_has_sent_a_signal() {
+fn the_report_names_the_sender_of_a_signal() {
     for (way, expected) in [
         ("timer", "sent by a timer of the process"),
         ("queued", "queued by process "),

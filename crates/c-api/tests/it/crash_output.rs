@@ -103,7 +103,7 @@ fn kill(process: u32, signal: &str) {
 
 /// A watchdog may send another signal, or the one being reported.
 #[test]
-fn what_is_sent_meanwhile_does_not_end_the_report() {
+fn signals_during_the_report_do_not_end_it() {
     let mut stuck = BlockedReader::new("full-stderr");
     stuck.await_rest();
     for signal in ["SEGV", "ABRT"] {
@@ -119,7 +119,7 @@ fn what_is_sent_meanwhile_does_not_end_the_report() {
 
 /// A pipe without a reader does not delay the report.
 #[test]
-fn what_is_sent_while_nobody_reads_does_not_stop_the_report() {
+fn a_pipe_without_a_reader_does_not_stop_the_report() {
     let stuck = BlockedReader::new("full-stderr");
     stuck.await_rest();
     for signal in ["SEGV", "ABRT"] {

@@ -125,7 +125,7 @@ fn tables_that_others_can_write_are_not_used() {
 }
 
 #[test]
-fn what_is_no_table_of_the_module_is_not_used() {
+fn tables_of_other_modules_are_not_used() {
     let (program, home, table) = with_table();
     fs::copy(table_of_libc(), &table).unwrap();
     assert_eq!(prepare(&program, "XDG_CACHE_HOME", &home), NONE);

@@ -23,7 +23,7 @@ fn cli_test_file(name: &str) -> PathBuf {
 #[derive(Debug)]
 struct PrintedVariable {
     frame: usize,
-    named: VariableKey,
+    key: VariableKey,
     inlined: usize,
     block: usize,
     type_name: String,
@@ -56,7 +56,7 @@ impl PrintedVariable {
         };
         Some(PrintedVariable {
             frame: frame.parse().unwrap(),
-            named: VariableKey {
+            key: VariableKey {
                 pc: u64::from_str_radix(address.strip_prefix("0x")?, 16).unwrap(),
                 function: function.to_owned(),
                 name: name.to_owned(),
@@ -88,16 +88,16 @@ impl PrintedOutput {
         PrintedOutput(lines.collect(), others)
     }
 
-    fn told(&self) -> PrintedVariables {
-        let mut told: PrintedVariables = HashMap::new();
+    fn variables(&self) -> PrintedVariables {
+        let mut variables: PrintedVariables = HashMap::new();
         for line in &self.0 {
-            let known = told.entry(line.named.clone()).or_default();
+            let known = variables.entry(line.key.clone()).or_default();
             known.0.extend(line.value.clone());
-            if line.named.is_parameter && line.inlined == 0 {
+            if line.key.is_parameter && line.inlined == 0 {
                 known.1.clone_from(&line.entry);
             }
         }
-        told
+        variables
     }
 
     fn named<'l>(
@@ -105,8 +105,8 @@ impl PrintedOutput {
         function: &'l str,
         name: &'l str,
     ) -> impl Iterator<Item = &'l PrintedVariable> {
-        let is_named = move |line: &&PrintedVariable| {
-            line.named.function == function && line.named.name == name
+        let is_named = move |variable: &&PrintedVariable| {
+            variable.key.function == function && variable.key.name == name
         };
         self.0.iter().filter(is_named)
     }
@@ -135,18 +135,20 @@ fn telling(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
 }
 
 /// A program's output, and gdb's values when it has reached `stop`.
-fn told_with_gdb(program: &Path, stop: &str) -> (PrintedOutput, Value) {
-    let told = programs::scratch("told");
+fn variables_in_gdb(program: &Path, stop: &str) -> (PrintedOutput, Value) {
+    let output_path = programs::scratch("told");
     let known = programs::scratch("gdb");
     let mut gdb = tool("gdb");
     gdb.args(["-nx", "-batch", "-x"]);
     gdb.arg(cli_test_file("locals/variables.py")).arg(program);
-    gdb.env("STOP", stop).env("OUT", &known).env("TOLD", &told);
+    gdb.env("STOP", stop)
+        .env("OUT", &known)
+        .env("TOLD", &output_path);
     gdb.env("XDG_CACHE_HOME", "/dev/null");
     let output = gdb.output().unwrap();
     let known = fs::read(&known).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (
-        PrintedOutput::read(&told),
+        PrintedOutput::read(&output_path),
         serde_json::from_slice(&known).unwrap(),
     )
 }
@@ -158,11 +160,11 @@ fn compared(
     stop: &str,
 ) -> (PrintedOutput, VariableCounts) {
     let program = telling(compiler, source, options);
-    let (lines, gdb) = told_with_gdb(&program, stop);
+    let (lines, gdb) = variables_in_gdb(&program, stop);
     let what = format!("{compiler} {source} {options:?}");
     let count = lines.0.len();
     assert_eq!(lines.1, [format!("ended 0 {count}")], "{what}");
-    let compared = compare(&lines.told(), &gdb);
+    let compared = compare(&lines.variables(), &gdb);
     (
         lines,
         compared.unwrap_or_else(|error| panic!("{what}: {error}")),
@@ -172,7 +174,7 @@ fn compared(
 const HERE: &str = "unspool_cursor_here";
 
 #[test]
-fn all_that_gdb_knows_is_told() {
+fn variables_equal_gdbs() {
     let levels = ["-O0", "-O1", "-O2", "-O3"].into_iter();
     let sources = [("variables.c", 40), ("dynamic.c", 25)];
     let ways = levels.flat_map(|level| sources.map(|source| (level, source)));
@@ -188,7 +190,7 @@ fn all_that_gdb_knows_is_told() {
 }
 
 #[test]
-fn flags_and_variables_of_each_thread_are_told() {
+fn flags_and_thread_local_variables_are_reported() {
     for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
         let (_, flags) = compared(compiler, "flags.c", &["-g", "-O0"], HERE);
         assert!(flags.known >= 23, "{compiler}: {}", flags.known);
@@ -200,7 +202,7 @@ fn flags_and_variables_of_each_thread_are_told() {
 /// The innermost frame was interrupted: its callers' values in registers that it has not changed
 /// are compared, too.
 #[test]
-fn all_that_gdb_knows_of_what_a_signal_interrupts_is_told() {
+fn variables_of_interrupted_frames_equal_gdbs() {
     for optimization in ["-O0", "-O2"] {
         let options = ["-g", optimization, "-DTOUCHES_NULL"];
         let (lines, compared) = compared(
@@ -215,12 +217,12 @@ fn all_that_gdb_knows_of_what_a_signal_interrupts_is_told() {
 }
 
 #[test]
-fn where_variables_are_in_the_source_is_told() {
+fn variables_have_source_locations() {
     let (optimized, _) = compared("/usr/bin/gcc", "variables.c", &["-g", "-O2"], HERE);
     let (plain, _) = compared("/usr/bin/gcc", "variables.c", &["-g", "-O0"], HERE);
-    let one = |lines: &PrintedOutput, function, name, is_parameter| {
-        let mut all = lines.named(function, name);
-        let own = all.find(|own| own.named.is_parameter == is_parameter);
+    let one = |output: &PrintedOutput, function, name, is_parameter| {
+        let mut all = output.named(function, name);
+        let own = all.find(|own| own.key.is_parameter == is_parameter);
         let own = own.unwrap_or_else(|| panic!("{function} {name}"));
         (own.inlined, own.block)
     };
@@ -240,7 +242,7 @@ fn where_variables_are_in_the_source_is_told() {
 }
 
 #[test]
-fn what_is_known_and_what_not_is_told() {
+fn available_and_unavailable_values_are_reported() {
     let (lines, _) = compared("/usr/bin/gcc", "variables.c", &["-g", "-O2"], HERE);
     let one = |function, name| lines.named(function, name).next().unwrap();
     // As in the source.
@@ -275,11 +277,13 @@ fn tables_of_arguments_are_used() {
     fs::create_dir(&home).unwrap();
     let store = Store::new(None, Some(home.clone().into()), None);
     store.keep_arguments(&file, &debug, &table.bytes).unwrap();
-    let told = programs::scratch("told");
+    let output_path = programs::scratch("told");
     let mut command = with_library(&program);
-    command.env("XDG_CACHE_HOME", &home).env("TOLD", &told);
+    command
+        .env("XDG_CACHE_HOME", &home)
+        .env("TOLD", &output_path);
     stdout(&mut command);
-    let lines = PrintedOutput::read(&told);
+    let lines = PrintedOutput::read(&output_path);
     // The caller's code shows the value passed.
     let letter = lines.named("changes", "letter").next().unwrap();
     assert_eq!(
@@ -289,29 +293,30 @@ fn tables_of_arguments_are_used() {
 }
 
 /// The output of a program without a debugger.
-fn told_by(program: &Path) -> PrintedOutput {
-    let told = programs::scratch("told");
+fn variables_printed_by(program: &Path) -> PrintedOutput {
+    let output_path = programs::scratch("told");
     let mut command = with_library(program);
     command.env("XDG_CACHE_HOME", "/dev/null");
-    stdout(command.env("TOLD", &told));
-    PrintedOutput::read(&told)
+    stdout(command.env("TOLD", &output_path));
+    PrintedOutput::read(&output_path)
 }
 
 #[test]
-fn without_debug_information_nothing_is_told() {
-    let lines = told_by(&telling("/usr/bin/gcc", "variables.c", &["-O2"]));
-    let is_own = |line: &&PrintedVariable| ["end", "many", "main"].contains(&&*line.named.function);
+fn files_without_debug_information_have_no_variables() {
+    let lines = variables_printed_by(&telling("/usr/bin/gcc", "variables.c", &["-O2"]));
+    let is_own =
+        |variable: &&PrintedVariable| ["end", "many", "main"].contains(&&*variable.key.function);
     assert_eq!(lines.0.iter().filter(is_own).count(), 0);
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_split_debug_information_is_reported() {
     let program = telling("/usr/bin/gcc", "variables.c", &["-g", "-gsplit-dwarf"]);
-    assert!(told_by(&program).named("many", "a").count() == 1);
+    assert!(variables_printed_by(&program).named("many", "a").count() == 1);
     // gcc puts it beside the program, with a name made of the program's and the source's.
     let rest = format!("{}-variables.dwo", program.display());
     fs::remove_file(&rest).unwrap();
-    let lines = told_by(&program);
+    let lines = variables_printed_by(&program);
     assert_eq!(lines.named("many", "a").count(), 0);
     let said = |line: &&String| line.ends_with(&format!("{rest} is not there"));
     assert_eq!(lines.1.iter().filter(said).count(), 1, "{:?}", lines.1);

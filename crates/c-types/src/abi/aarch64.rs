@@ -36,7 +36,7 @@ pub(super) fn pass(
     (passed, taken.stack != 0)
 }
 
-fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut RegisterAllocation) -> Option<Passing> {
+fn pass_one(graph: &Graph<'_>, ty: TypeId, allocation: &mut RegisterAllocation) -> Option<Passing> {
     let bytes = graph.size(ty)?;
     if bytes == 0 {
         return Some(Passing::by_value(Vec::new()));
@@ -46,17 +46,17 @@ fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut RegisterAllocation) -> Op
         return None;
     }
     if let Some(elements) = homogeneous(graph, ty) {
-        return in_vectors(graph, ty, bytes, elements, taken);
+        return in_vectors(graph, ty, bytes, elements, allocation);
     }
     if is_aggregate && bytes > 16 {
         // Rule B.4: the caller makes a copy and passes its address.
-        let passing = in_registers(8, 8, taken)?;
+        let passing = in_registers(8, 8, allocation)?;
         return Some(Passing {
             is_by_reference: true,
             ..passing
         });
     }
-    in_registers(bytes, graph.align(ty)?, taken)
+    in_registers(bytes, graph.align(ty)?, allocation)
 }
 
 /// Whether all parts of a structure, union or array that decide its passing are known. Unknown
@@ -77,35 +77,35 @@ fn in_vectors(
     ty: TypeId,
     bytes: u64,
     elements: u8,
-    taken: &mut RegisterAllocation,
+    allocation: &mut RegisterAllocation,
 ) -> Option<Passing> {
-    if taken.vectors + elements > REGISTERS {
-        taken.vectors = REGISTERS;
-        let (passing, end) = on_stack(taken.stack, bytes, graph.align(ty)?.min(16))?;
-        taken.stack = end;
+    if allocation.vectors + elements > REGISTERS {
+        allocation.vectors = REGISTERS;
+        let (passing, end) = on_stack(allocation.stack, bytes, graph.align(ty)?.min(16))?;
+        allocation.stack = end;
         return Some(passing);
     }
     let size = u32::try_from(bytes).ok()? / u32::from(elements);
     let pieces = (0..elements).map(|element| PassingPiece {
         offset: u32::from(element) * size,
         bytes: size,
-        location: PassingLocation::Vector(FIRST_VECTOR_REGISTER + taken.vectors + element),
+        location: PassingLocation::Vector(FIRST_VECTOR_REGISTER + allocation.vectors + element),
     });
     let passing = Passing::by_value(pieces.collect());
-    taken.vectors += elements;
+    allocation.vectors += elements;
     Some(passing)
 }
 
 /// Rules C.9 to C.17.
-fn in_registers(bytes: u64, align: u64, taken: &mut RegisterAllocation) -> Option<Passing> {
+fn in_registers(bytes: u64, align: u64, allocation: &mut RegisterAllocation) -> Option<Passing> {
     let needed = u8::try_from(bytes.div_ceil(8)).ok()?;
     if align >= 16 {
-        taken.registers = taken.registers.next_multiple_of(2);
+        allocation.registers = allocation.registers.next_multiple_of(2);
     }
-    if taken.registers + needed > REGISTERS {
-        taken.registers = REGISTERS;
-        let (passing, end) = on_stack(taken.stack, bytes, align.min(16))?;
-        taken.stack = end;
+    if allocation.registers + needed > REGISTERS {
+        allocation.registers = REGISTERS;
+        let (passing, end) = on_stack(allocation.stack, bytes, align.min(16))?;
+        allocation.stack = end;
         return Some(passing);
     }
     let bytes = u32::try_from(bytes).ok()?;
@@ -114,11 +114,11 @@ fn in_registers(bytes: u64, align: u64, taken: &mut RegisterAllocation) -> Optio
         PassingPiece {
             offset,
             bytes: (bytes - offset).min(8),
-            location: PassingLocation::Register(taken.registers + register),
+            location: PassingLocation::Register(allocation.registers + register),
         }
     });
     let passing = Passing::by_value(pieces.collect());
-    taken.registers += needed;
+    allocation.registers += needed;
     Some(passing)
 }
 

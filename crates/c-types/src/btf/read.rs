@@ -74,7 +74,7 @@ impl<'a> BtfReading<'a> {
             next += u32::from(matches!(slots.last(), Some(BtfTypeRef::Type(_))));
         }
         let mut reader = BtfGraphReader {
-            parts: &parts,
+            sections: &parts,
             slots: &slots,
             void: TypeId(next),
             graph: Graph::new(pointer_size),
@@ -214,7 +214,7 @@ fn width(kind: u8, count: u32) -> Option<usize> {
 }
 
 struct BtfGraphReader<'p, 'a> {
-    parts: &'p BtfSections<'a>,
+    sections: &'p BtfSections<'a>,
     slots: &'p [BtfTypeRef],
     void: TypeId,
     graph: Graph<'a>,
@@ -290,7 +290,7 @@ impl<'a> BtfGraphReader<'_, 'a> {
 
     /// A number in the data of a type.
     fn word(&self, record: &BtfRecord<'a>, index: usize) -> u32 {
-        let word = self.parts.endian.u32(record.data, index * 4);
+        let word = self.sections.endian.u32(record.data, index * 4);
         word.unwrap_or(0)
     }
 
@@ -371,18 +371,18 @@ impl<'a> BtfGraphReader<'_, 'a> {
         record: &BtfRecord<'a>,
         words: usize,
     ) -> impl Iterator<Item = [u32; 3]> + use<'a> {
-        let endian = self.parts.endian;
+        let endian = self.sections.endian;
         let entries = record.data.chunks_exact(words * 4);
         entries.map(move |entry| [0, 4, 8].map(|at| endian.u32(entry, at).unwrap_or(0)))
     }
 
     fn name(&mut self, record: &BtfRecord<'a>, name: u32) -> Cow<'a, str> {
-        self.parts.name(name).unwrap_or_else(|| {
+        self.sections.name(name).unwrap_or_else(|| {
             self.problems.push(BtfError::Name {
                 id: record.id,
                 offset: record.offset,
                 name,
-                size: wide(self.parts.strings.len()),
+                size: wide(self.sections.strings.len()),
             });
             UNKNOWN_NAME.into()
         })

@@ -31,12 +31,12 @@ pub struct BtfOmission {
     /// The declaration: a type, `struct x.member`, a function.
     pub what: String,
     /// The reason.
-    pub why: &'static str,
+    pub reason: &'static str,
 }
 
 impl Display for BtfOmission {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "BTF cannot say {}: {}", self.what, self.why)
+        write!(f, "BTF cannot say {}: {}", self.what, self.reason)
     }
 }
 
@@ -91,24 +91,24 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
     /// Finds the unrepresentable declarations.
     fn new(graph: &'g Graph<'a>) -> BtfPlan<'g, 'a> {
         let mut unsaid = Vec::new();
-        let mut say = |what: String, why| unsaid.push(BtfOmission { what, why });
+        let mut say = |what: String, reason| unsaid.push(BtfOmission { what, reason });
         for (id, ty) in graph.types() {
             let is_named = ty.name_space().is_some() && !is_void(ty);
-            if let (true, Some(why)) = (is_named, omission_reason(graph, id)) {
-                say(graph.declare(id, ""), why);
+            if let (true, Some(reason)) = (is_named, omission_reason(graph, id)) {
+                say(graph.declare(id, ""), reason);
             }
             if let TypeKind::Record { members, .. } = &ty.kind {
                 let is_flagged = is_flagged(graph, members);
                 for member in members {
-                    if let Some(why) = member_omission_reason(graph, member, is_flagged) {
-                        say(format!("{}.{}", graph.declare(id, ""), member.name), why);
+                    if let Some(reason) = member_omission_reason(graph, member, is_flagged) {
+                        say(format!("{}.{}", graph.declare(id, ""), member.name), reason);
                     }
                 }
             }
         }
         for symbol in graph.functions.iter().chain(&graph.objects) {
-            if let Some(why) = omission_reason(graph, symbol.ty) {
-                say(symbol.name.to_string(), why);
+            if let Some(reason) = omission_reason(graph, symbol.ty) {
+                say(symbol.name.to_string(), reason);
             }
         }
         BtfPlan {
@@ -145,10 +145,10 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
             if !looked_at.insert(id) {
                 continue;
             }
-            if let Some(why) = omission_reason(graph, id) {
+            if let Some(reason) = omission_reason(graph, id) {
                 if ty.name_space().is_none() {
                     let what = graph.declare(id, "");
-                    self.omissions.push(BtfOmission { what, why });
+                    self.omissions.push(BtfOmission { what, reason });
                 }
                 continue;
             }
@@ -216,36 +216,36 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
         self.ids.get(&id).copied().unwrap_or(0)
     }
 
-    fn ty(&self, written: &mut BtfBytes, ty: &Type<'_>) {
+    fn ty(&self, output: &mut BtfBytes, ty: &Type<'_>) {
         let name = ty.own_name();
         match &ty.kind {
             TypeKind::Integer(number) => {
-                written.head(name, (kind::INT, false, 0), low(number.size));
+                output.head(name, (kind::INT, false, 0), low(number.size));
                 let encoding = encoding(number.format) << 24 | u32::from(number.offset) << 16;
-                written.word(encoding | u32::from(number.bits));
+                output.word(encoding | u32::from(number.bits));
             }
             TypeKind::Float(number) => {
-                written.head(name, (kind::FLOAT, false, 0), low(number.size));
+                output.head(name, (kind::FLOAT, false, 0), low(number.size));
             }
-            TypeKind::Pointer(to) => written.head(name, (kind::PTR, false, 0), self.id(*to)),
-            TypeKind::Typedef(to) => written.head(name, (kind::TYPEDEF, false, 0), self.id(*to)),
+            TypeKind::Pointer(to) => output.head(name, (kind::PTR, false, 0), self.id(*to)),
+            TypeKind::Typedef(to) => output.head(name, (kind::TYPEDEF, false, 0), self.id(*to)),
             TypeKind::Qualified(qualifier, to) => {
                 let kind = match qualifier {
                     Qualifier::Const => kind::CONST,
                     Qualifier::Volatile => kind::VOLATILE,
                     Qualifier::Restrict => kind::RESTRICT,
                 };
-                written.head(name, (kind, false, 0), self.id(*to));
+                output.head(name, (kind, false, 0), self.id(*to));
             }
             TypeKind::Array { element, count, .. } => {
-                written.head(name, (kind::ARRAY, false, 0), 0);
+                output.head(name, (kind::ARRAY, false, 0), 0);
                 for word in [self.id(*element), self.index, low(*count)] {
-                    written.word(word);
+                    output.word(word);
                 }
             }
-            TypeKind::Forward(Tag::Enum) => written.head(name, (kind::ENUM, false, 0), 4),
+            TypeKind::Forward(Tag::Enum) => output.head(name, (kind::ENUM, false, 0), 4),
             TypeKind::Forward(tag) => {
-                written.head(name, (kind::FWD, *tag == Tag::Union, 0), 0);
+                output.head(name, (kind::FWD, *tag == Tag::Union, 0), 0);
             }
             TypeKind::Function {
                 returns,
@@ -253,27 +253,27 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
                 is_variadic,
             } => {
                 let count = parameters.len() + usize::from(*is_variadic);
-                written.head(name, (kind::FUNC_PROTO, false, count), self.id(*returns));
+                output.head(name, (kind::FUNC_PROTO, false, count), self.id(*returns));
                 for parameter in parameters {
-                    written.name(&parameter.name);
-                    written.word(self.id(parameter.ty));
+                    output.name(&parameter.name);
+                    output.word(self.id(parameter.ty));
                 }
                 if *is_variadic {
-                    written.word(0);
-                    written.word(0);
+                    output.word(0);
+                    output.word(0);
                 }
             }
             TypeKind::Record { tag, size, members } => {
-                self.record(written, name, (*tag, *size), members);
+                self.record(output, name, (*tag, *size), members);
             }
-            TypeKind::Enum { size, enumerators } => enumeration(written, name, *size, enumerators),
+            TypeKind::Enum { size, enumerators } => enumeration(output, name, *size, enumerators),
             TypeKind::Unknown | TypeKind::Slice { .. } => {}
         }
     }
 
     fn record(
         &self,
-        written: &mut BtfBytes,
+        output: &mut BtfBytes,
         name: &str,
         (tag, size): (Tag, u64),
         members: &[Member<'_>],
@@ -285,17 +285,17 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
         };
         let is_flagged = is_flagged(self.graph, members);
         let said: Vec<_> = representable_members(self.graph, members).collect();
-        written.head(name, (kind, is_flagged, said.len()), low(size));
+        output.head(name, (kind, is_flagged, said.len()), low(size));
         for (name, ty, offset, bits) in said {
-            written.name(name);
-            written.word(self.id(ty));
+            output.name(name);
+            output.word(self.id(ty));
             let bits = u32::from(bits.unwrap_or(0));
-            written.word(low(offset) | bits << 24);
+            output.word(low(offset) | bits << 24);
         }
     }
 }
 
-fn enumeration(written: &mut BtfBytes, name: &str, size: u64, enumerators: &[Enumerator<'_>]) {
+fn enumeration(output: &mut BtfBytes, name: &str, size: u64, enumerators: &[Enumerator<'_>]) {
     let values = || enumerators.iter().map(|one| one.value);
     let is_signed = values().any(|value| value < 0);
     let is_narrow = match is_signed {
@@ -303,13 +303,13 @@ fn enumeration(written: &mut BtfBytes, name: &str, size: u64, enumerators: &[Enu
         false => values().all(|value| u32::try_from(value).is_ok()),
     };
     let kind = if is_narrow { kind::ENUM } else { kind::ENUM64 };
-    written.head(name, (kind, is_signed, enumerators.len()), low(size));
+    output.head(name, (kind, is_signed, enumerators.len()), low(size));
     for one in enumerators {
         let value = one.value.cast_unsigned();
-        written.name(&one.name);
-        written.word(low(value));
+        output.name(&one.name);
+        output.word(low(value));
         if !is_narrow {
-            written.word(low(value >> 32));
+            output.word(low(value >> 32));
         }
     }
 }

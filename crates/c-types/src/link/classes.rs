@@ -57,7 +57,7 @@ impl UnitClasses {
     }
 
     /// The class that represents a type in references, if it is known.
-    fn where_cited(&self, id: TypeId) -> TypeClass {
+    fn representative(&self, id: TypeId) -> TypeClass {
         match class_of(&self.cited, id) {
             UNKNOWN => NO_CLASS,
             class => class,
@@ -251,7 +251,7 @@ impl<'g> ClassTable<'g> {
                 open.pop();
                 if own == UNKNOWN || own == OPEN {
                     citations.clear();
-                    ty.each_reference(|id| citations.push(classes.where_cited(id)));
+                    ty.each_reference(|id| citations.push(classes.representative(id)));
                     let class = self.class(graphs, (unit, id), ty, &citations);
                     classes.set(id, class);
                 }
@@ -305,7 +305,7 @@ impl<'g> ClassTable<'g> {
     fn class(
         &mut self,
         graphs: &[&'g Graph<'_>],
-        at: UnitTypeId,
+        type_id: UnitTypeId,
         ty: &Type<'_>,
         citations: &[TypeClass],
     ) -> TypeClass {
@@ -326,7 +326,7 @@ impl<'g> ClassTable<'g> {
         if let Some(&class) = self.types.find(hash, is_it) {
             return class;
         }
-        let class = self.add(ClassMeaning::Type(at), hash, citations);
+        let class = self.add(ClassMeaning::Type(type_id), hash, citations);
         let hashes = &self.hashes;
         let hash_of = |class: &TypeClass| hashes.get(index(*class)).copied().unwrap_or(0);
         self.types.insert_unique(hash, class, hash_of);

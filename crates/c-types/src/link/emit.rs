@@ -65,8 +65,8 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
     fn shared(&self, graph: &mut Graph<'a>) -> Layer<'l, 'g, 'a> {
         let mut shared = Layer::new(self.classes, self.choices, 0);
         let mut is_known = vec![false; self.classes.len()];
-        let is_new = |at: &UnitTypeId| {
-            let known = is_known.get_mut(index(self.classes.class(*at)));
+        let is_new = |type_id: &UnitTypeId| {
+            let known = is_known.get_mut(index(self.classes.class(*type_id)));
             known.is_some_and(|known| !std::mem::replace(known, true))
         };
         let all = (0..self.units.len()).flat_map(|unit| self.types(unit));
@@ -145,8 +145,8 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
         names
     }
 
-    fn is_shared(&self, at: UnitTypeId) -> bool {
-        status(self.statuses, at) == ShareStatus::Shared
+    fn is_shared(&self, type_id: UnitTypeId) -> bool {
+        status(self.statuses, type_id) == ShareStatus::Shared
     }
 
     /// Makes a child: its units' types beyond the shared ones, once if the units agree.

@@ -25,7 +25,7 @@ pub(super) struct Layer<'l, 'g, 'a> {
     choices: &'l Choices,
     /// The last id of the parent's types.
     base: u32,
-    items: Vec<LayerType>,
+    types: Vec<LayerType>,
     of_class: HashMap<TypeClass, TypeId>,
     of_own: HashMap<UnitTypeId, TypeId>,
 }
@@ -40,38 +40,39 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
             classes,
             choices,
             base,
-            items: Vec::new(),
+            types: Vec::new(),
             of_class: HashMap::new(),
             of_own: HashMap::new(),
         }
     }
 
     /// The counterpart of a unit's type here; `None` if it has none.
-    fn item(&self, at: UnitTypeId) -> Option<LayerType> {
-        let class = self.classes.class(at);
-        let tag = self.classes.cited(at);
+    fn item(&self, type_id: UnitTypeId) -> Option<LayerType> {
+        let class = self.classes.class(type_id);
+        let tag = self.classes.cited(type_id);
         if self.classes.tag(tag).is_none() {
-            return Some(LayerType::Class(class, at));
+            return Some(LayerType::Class(class, type_id));
         }
         match self.choices.of_class(tag)? {
             // A unit that completes a forward has its own type.
-            Choice::Class(class) if class != self.classes.class(at) => {
+            Choice::Class(class) if class != self.classes.class(type_id) => {
                 Some(LayerType::Class(class, self.classes.example(class)?.0))
             }
-            Choice::Class(class) => Some(LayerType::Class(class, at)),
+            Choice::Class(class) => Some(LayerType::Class(class, type_id)),
             Choice::Forward => Some(LayerType::Forward(tag)),
             Choice::Nothing => None,
         }
     }
 
     /// The id of the counterpart of a unit's type; a new one if it has none yet.
-    pub(super) fn id_in(&mut self, at: UnitTypeId) -> TypeId {
-        self.item(at).map_or(TypeId::NONE, |item| self.add(item))
+    pub(super) fn id_in(&mut self, type_id: UnitTypeId) -> TypeId {
+        self.item(type_id)
+            .map_or(TypeId::NONE, |item| self.add(item))
     }
 
     /// The id of the counterpart of a unit's type, if it has one.
-    pub(super) fn id_of(&self, at: UnitTypeId) -> TypeId {
-        let id = self.item(at).and_then(|item| match item {
+    pub(super) fn id_of(&self, type_id: UnitTypeId) -> TypeId {
+        let id = self.item(type_id).and_then(|item| match item {
             LayerType::Class(class, _) | LayerType::Forward(class) => self.of_class.get(&class),
             LayerType::Own(at) => self.of_own.get(&at),
         });
@@ -79,26 +80,26 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
     }
 
     /// The id of a unit's own type; a new one if it has none yet.
-    pub(super) fn own(&mut self, at: UnitTypeId) -> TypeId {
-        self.add(LayerType::Own(at))
+    pub(super) fn own(&mut self, type_id: UnitTypeId) -> TypeId {
+        self.add(LayerType::Own(type_id))
     }
 
     /// The id of a unit's own type, if it has one.
-    pub(super) fn own_of(&self, at: UnitTypeId) -> Option<TypeId> {
-        self.of_own.get(&at).copied()
+    pub(super) fn own_of(&self, type_id: UnitTypeId) -> Option<TypeId> {
+        self.of_own.get(&type_id).copied()
     }
 
-    fn add(&mut self, item: LayerType) -> TypeId {
-        let count = narrow(self.items.len());
+    fn add(&mut self, layer_type: LayerType) -> TypeId {
+        let count = narrow(self.types.len());
         let next = TypeId(self.base.saturating_add(count).saturating_add(1));
-        let id = match item {
+        let id = match layer_type {
             LayerType::Class(class, _) | LayerType::Forward(class) => {
                 *self.of_class.entry(class).or_insert(next)
             }
             LayerType::Own(at) => *self.of_own.entry(at).or_insert(next),
         };
         if id == next {
-            self.items.push(item);
+            self.types.push(layer_type);
         }
         id
     }
@@ -112,7 +113,7 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
         reference: impl Fn(&mut Self, LayerType, UnitTypeId) -> TypeId,
     ) {
         let mut next = 0;
-        while let Some(item) = self.items.get(next).copied() {
+        while let Some(item) = self.types.get(next).copied() {
             next += 1;
             let mut ty = self.ty(item);
             if let LayerType::Class(_, (unit, _)) | LayerType::Own((unit, _)) = item {
@@ -129,8 +130,8 @@ impl<'l, 'g, 'a> Layer<'l, 'g, 'a> {
     }
 
     /// The type of an item, with its unit's references.
-    fn ty(&self, item: LayerType) -> Type<'a> {
-        let at = match item {
+    fn ty(&self, layer_type: LayerType) -> Type<'a> {
+        let at = match layer_type {
             LayerType::Class(_, at) | LayerType::Own(at) => at,
             LayerType::Forward(class) => {
                 let tag = self.classes.tag(class);

@@ -80,10 +80,10 @@ impl Choices {
     }
 
     /// Counts the units with types of each class.
-    fn count(&mut self, classes: &TypeClasses<'_, '_>, units: &[usize], only: TypeFilter<'_>) {
+    fn count(&mut self, classes: &TypeClasses<'_, '_>, units: &[usize], filter: TypeFilter<'_>) {
         for &unit in units {
             for (id, class) in classes.of_unit(unit).iter().enumerate() {
-                if !is_linked(only, unit, id) {
+                if !is_linked(filter, unit, id) {
                     continue;
                 }
                 let known = self.uses.entry(*class).or_default();
@@ -263,8 +263,8 @@ fn push_contained(ty: &Type<'_>, open: &mut Vec<TypeId>) {
 }
 
 /// Whether a type must be linked.
-fn is_linked(only: TypeFilter<'_>, unit: usize, id: usize) -> bool {
-    let Some(only) = only else { return true };
+fn is_linked(filter: TypeFilter<'_>, unit: usize, id: usize) -> bool {
+    let Some(only) = filter else { return true };
     let statuses = only.get(unit).and_then(Option::as_ref);
     let status = statuses.and_then(|statuses| statuses.get(id));
     status.is_some_and(|status| *status != ShareStatus::Shared)

@@ -29,12 +29,12 @@ struct CDeclarator {
 }
 
 impl CDeclarator {
-    fn list(&mut self, place: DeclaratorKind) -> Option<&mut Vec<TypeId>> {
-        self.lists.get_mut(place as usize)
+    fn list(&mut self, kind: DeclaratorKind) -> Option<&mut Vec<TypeId>> {
+        self.lists.get_mut(kind as usize)
     }
 
-    fn rank(&self, place: DeclaratorKind) -> Option<usize> {
-        self.order.iter().position(|other| *other == place)
+    fn rank(&self, kind: DeclaratorKind) -> Option<usize> {
+        self.order.iter().position(|other| *other == kind)
     }
 
     /// The parts of a type's chain, from its innermost type outwards.
@@ -123,12 +123,11 @@ impl ObjdumpLines<'_, '_> {
     }
 }
 
-fn name_within(lines: &ObjdumpLines<'_, '_>, id: TypeId, limits: &mut NameBudget) -> String {
+fn name_within(lines: &ObjdumpLines<'_, '_>, id: TypeId, budget: &mut NameBudget) -> String {
     let Some(parts) = CDeclarator::new(lines, id) else {
         return String::new();
     };
-    let is_late =
-        |place: DeclaratorKind| parts.rank(place).is_some_and(|rank| rank > place as usize);
+    let is_late = |kind: DeclaratorKind| parts.rank(kind).is_some_and(|rank| rank > kind as usize);
     let (pointer, array) = (
         is_late(DeclaratorKind::Pointer),
         is_late(DeclaratorKind::Array),
@@ -158,7 +157,7 @@ fn name_within(lines: &ObjdumpLines<'_, '_>, id: TypeId, limits: &mut NameBudget
             if open == Some(place) && nth == 0 {
                 text.push('(');
             }
-            put_declarator(lines, (*id, ty), &mut text, limits);
+            put_declarator(lines, (*id, ty), &mut text, budget);
             needs_space = !matches!(ty.kind, TypeKind::Pointer(_) | TypeKind::Array { .. });
         }
         if close == Some(place) {
@@ -172,7 +171,7 @@ fn put_declarator(
     lines: &ObjdumpLines<'_, '_>,
     (id, ty): (TypeId, &Type<'_>),
     text: &mut String,
-    limits: &mut NameBudget,
+    budget: &mut NameBudget,
 ) {
     let name_of = &ty.name;
     match &ty.kind {
@@ -184,21 +183,21 @@ fn put_declarator(
             is_variadic,
             ..
         } => {
-            let takes_itself = limits.open.contains(&id);
+            let takes_itself = budget.open.contains(&id);
             let mut arguments: Vec<String> = Vec::new();
             for parameter in parameters {
-                let depth = limits.open.len();
-                let is_near = limits.left > 0 && depth < MAX_CHAIN;
+                let depth = budget.open.len();
+                let is_near = budget.left > 0 && depth < MAX_CHAIN;
                 let may = || depth < MAX_PARAMETER_NESTING && lines.spend(PARAMETER_BYTES);
                 if !is_near && (takes_itself || !may()) {
                     break;
                 }
                 // A parameter takes at least a byte, even if it is a function with such parameters.
-                limits.left = limits.left.saturating_sub(1);
-                limits.open.push(id);
-                let argument = name_within(lines, parameter.ty, limits);
-                limits.left = limits.left.saturating_sub(argument.len());
-                limits.open.pop();
+                budget.left = budget.left.saturating_sub(1);
+                budget.open.push(id);
+                let argument = name_within(lines, parameter.ty, budget);
+                budget.left = budget.left.saturating_sub(argument.len());
+                budget.open.pop();
                 arguments.push(argument);
             }
             if *is_variadic {

@@ -186,7 +186,7 @@ fn operations(line: &str, cfa: u32) -> Vec<PassingLocation> {
 /// For values in several registers, clang 14 names one that may be none of them.
 fn compare(
     graph: &Graph<'_>,
-    places: &PassingLocations,
+    locations: &PassingLocations,
     is_clang: bool,
 ) -> HashMap<(u8, usize), u32> {
     let mut compared = HashMap::new();
@@ -195,7 +195,7 @@ fn compare(
         let signature = graph.signature(function.ty, Convention::Amd64).unwrap();
         for (index, passing) in signature.parameters.iter().enumerate() {
             let key = (function.name.clone().into_owned(), format!("p{index}"));
-            let Some(expected) = places.get(&key) else {
+            let Some(expected) = locations.get(&key) else {
                 continue;
             };
             let Some(passing) = passing else {
@@ -277,7 +277,7 @@ F(g0, struct beside) F(g1, struct plain) F(g2, struct tail) F(g3, union plainly)
 ";
 
 #[test]
-fn what_types_leave_out_makes_what_is_behind_it_unknown() {
+fn incomplete_types_make_later_parameters_unknown() {
     let folder = CtfFolder::new();
     std::fs::write(folder.path().join("abi.c"), DECEPTIVE).unwrap();
     folder.tool("gcc", "-O1 -g -gctf -c abi.c -o abi.o");

@@ -66,7 +66,7 @@ fn graph() -> Graph<'static> {
 }
 
 #[test]
-fn what_only_btf_says_comes_back() {
+fn btf_specific_data_reads_back() {
     let graph = graph();
     for endian in [Endian::Little, Endian::Big] {
         let bytes = written(&graph, endian);
@@ -209,7 +209,7 @@ fn circles_are_no_problem() {
 proptest! {
     /// A graph is read back unchanged, except for reported declarations.
     #[test]
-    fn what_is_written_is_read(graph in graphs::graph(), is_big in any::<bool>()) {
+    fn written_btf_reads_back(graph in graphs::graph(), is_big in any::<bool>()) {
         let endian = if is_big { Endian::Big } else { Endian::Little };
         let (bytes, unsaid) = BtfWriter { endian }.write(&graph);
         let again = BtfReading::parse(&bytes, 8).unwrap();
@@ -231,7 +231,7 @@ proptest! {
             }
         }
         for unsaid in unsaid {
-            prop_assert!(!unsaid.why.is_empty() && !unsaid.what.is_empty());
+            prop_assert!(!unsaid.reason.is_empty() && !unsaid.what.is_empty());
         }
     }
 }

@@ -551,7 +551,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_again(graph in crate::common::graphs::graph()) {
+    fn written_ctf_reads_back(graph in crate::common::graphs::graph()) {
         for endian in [unspool_c_types::Endian::Little, unspool_c_types::Endian::Big] {
             for compress in [Compress::No, Compress::SmallestUpTo(0), Compress::SmallestUpTo(usize::MAX)] {
                 let bytes = CtfWriter { endian, compress, ..CtfWriter::default() }.dict(&graph);

@@ -264,7 +264,7 @@ fn units_of_one_name_keep_their_own_types() {
 }
 
 #[test]
-fn what_units_agree_on_is_there_once() {
+fn shared_types_are_linked_once() {
     let folder = CtfFolder::new();
     let objects = compiled(&folder);
     let sections: Vec<_> = objects.iter().map(Ctf::open).collect();

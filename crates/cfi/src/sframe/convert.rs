@@ -80,7 +80,7 @@ pub struct Unrepresentable {
     /// The offset of the entry in the section that was read.
     pub origin: u64,
     /// The reason.
-    pub why: UnrepresentableReason,
+    pub reason: UnrepresentableReason,
 }
 
 /// A table converted to SFrame.
@@ -105,13 +105,13 @@ pub struct SframeConversion {
 /// argument sizes. A table lacks the signing key of AArch64's return addresses; key A is assumed.
 /// Allocates the functions.
 #[must_use]
-pub fn functions(table: &Table, machine: SframeAbi, version: SframeVersion) -> SframeConversion {
+pub fn functions(table: &Table, abi: SframeAbi, version: SframeVersion) -> SframeConversion {
     let mut conversion = SframeConverter {
         table,
-        machine,
+        abi,
         version,
         known: Vec::new(),
-        converted: SframeConversion::default(),
+        conversion: SframeConversion::default(),
         open: None,
     };
     conversion.known.resize(table.distinct_rows(), None);
@@ -123,7 +123,7 @@ pub fn functions(table: &Table, machine: SframeAbi, version: SframeVersion) -> S
             *slot = (*slot).max(Some(outcome));
         }
     }
-    let mut converted = conversion.converted;
+    let mut converted = conversion.conversion;
     for outcome in outcomes.into_iter().flatten() {
         *match outcome {
             EntryForm::Plain => &mut converted.plain,
@@ -164,11 +164,11 @@ struct PltPattern {
 
 struct SframeConverter<'t> {
     table: &'t Table,
-    machine: SframeAbi,
+    abi: SframeAbi,
     version: SframeVersion,
     /// The converted distinct rows, computed on demand.
     known: Vec<Option<Result<ConvertedRow, UnrepresentableReason>>>,
-    converted: SframeConversion,
+    conversion: SframeConversion,
     /// The function that the next row may extend.
     open: Option<SframeFunction>,
 }
@@ -194,32 +194,32 @@ impl SframeConverter<'_> {
         outcome
     }
 
-    fn refuse(&mut self, span: Span, origin: u64, why: UnrepresentableReason) {
+    fn refuse(&mut self, span: Span, origin: u64, reason: UnrepresentableReason) {
         let (start, end) = (span.start, span.end);
-        let last = self.converted.unrepresentable.last_mut();
-        match last.filter(|last| (last.end, last.origin, last.why) == (start, origin, why)) {
+        let last = self.conversion.unrepresentable.last_mut();
+        match last.filter(|last| (last.end, last.origin, last.reason) == (start, origin, reason)) {
             Some(last) => last.end = end,
-            None => self.converted.unrepresentable.push(Unrepresentable {
+            None => self.conversion.unrepresentable.push(Unrepresentable {
                 start,
                 end,
                 origin,
-                why,
+                reason,
             }),
         }
     }
 
     fn close(&mut self) {
-        self.converted.functions.extend(self.open.take());
+        self.conversion.functions.extend(self.open.take());
     }
 
     fn meaning(&mut self, id: RowId) -> Result<ConvertedRow, UnrepresentableReason> {
         let Some(slot) = self.known.get_mut(id.0 as usize) else {
             return Err(UnrepresentableReason::NoCfa);
         };
-        let (table, machine) = (self.table, self.machine);
+        let (table, abi) = (self.table, self.abi);
         *slot.get_or_insert_with(|| {
             let row = table.row(id).ok_or(UnrepresentableReason::NoCfa)?;
-            RowConverter { machine }.meaning(&row)
+            RowConverter { abi }.meaning(&row)
         })
     }
 
@@ -227,7 +227,7 @@ impl SframeConverter<'_> {
         &mut self,
         span: Span,
         origin: u64,
-        meaning: ConvertedRow,
+        converted_row: ConvertedRow,
     ) -> Result<EntryForm, UnrepresentableReason> {
         let row = self.table.row(span.row);
         let is_signal_frame = row.is_some_and(|row| row.signal_frame);
@@ -242,7 +242,7 @@ impl SframeConverter<'_> {
             rows,
             origin,
         };
-        match meaning {
+        match converted_row {
             ConvertedRow::Frame(frame) => {
                 let outcome = self.check(frame, is_signal_frame)?;
                 if !self.go_on(span, frame, is_signal_frame) {
@@ -269,7 +269,7 @@ impl SframeConverter<'_> {
                     contents: frame,
                 });
                 let function = function(Some(stubs.block), rows.into());
-                self.converted.functions.push(function);
+                self.conversion.functions.push(function);
                 Ok(outcome)
             }
         }
@@ -277,10 +277,10 @@ impl SframeConverter<'_> {
 
     fn check(
         &self,
-        frame: FreContents,
+        fre: FreContents,
         is_signal_frame: bool,
     ) -> Result<EntryForm, UnrepresentableReason> {
-        let is_flexible = writer::is_flexible(frame, is_signal_frame, self.machine, self.version)?;
+        let is_flexible = writer::is_flexible(fre, is_signal_frame, self.abi, self.version)?;
         Ok(match is_flexible {
             true => EntryForm::Flexible,
             false => EntryForm::Plain,
@@ -288,7 +288,7 @@ impl SframeConverter<'_> {
     }
 
     /// Adds a row to the open function, if it fits there.
-    fn go_on(&mut self, span: Span, frame: FreContents, is_signal_frame: bool) -> bool {
+    fn go_on(&mut self, span: Span, fre: FreContents, is_signal_frame: bool) -> bool {
         let Some(open) = &mut self.open else {
             return false;
         };
@@ -298,11 +298,11 @@ impl SframeConverter<'_> {
         let Some(size) = size.ok().filter(|_| goes_on && has_room) else {
             return false;
         };
-        if open.rows.last().is_none_or(|last| last.contents != frame) {
+        if open.rows.last().is_none_or(|last| last.contents != fre) {
             let offset = open.size;
             open.rows.push(FrameRowEntry {
                 offset,
-                contents: frame,
+                contents: fre,
             });
         }
         open.size = size;
@@ -311,8 +311,8 @@ impl SframeConverter<'_> {
 }
 
 /// The frame with a CFA that much further away.
-fn pushed(frame: FreContents, more: i64) -> Option<FreContents> {
-    match frame {
+fn pushed(fre: FreContents, more: i64) -> Option<FreContents> {
+    match fre {
         FreContents::Outermost => None,
         FreContents::Rules(places) => {
             let cfa = FreValue {
@@ -326,12 +326,12 @@ fn pushed(frame: FreContents, more: i64) -> Option<FreContents> {
 
 /// Converts rows.
 struct RowConverter {
-    machine: SframeAbi,
+    abi: SframeAbi,
 }
 
 impl RowConverter {
     fn meaning(&self, row: &Row<'_>) -> Result<ConvertedRow, UnrepresentableReason> {
-        let machine = self.machine;
+        let machine = self.abi;
         if row.return_address != machine.return_address() {
             return Err(UnrepresentableReason::Column(row.return_address));
         }
@@ -382,7 +382,7 @@ impl RowConverter {
 
     /// The value of an expression, if that is a sum or a load from one.
     fn computed(&self, expression: Expression<'_>, initial: InitialStack) -> Option<FreValue> {
-        let formula = Formula::from_expression(expression, self.machine.abi(), initial).ok()?;
+        let formula = Formula::from_expression(expression, self.abi.abi(), initial).ok()?;
         let address = formula.address();
         let is_loaded = address.is_some();
         let (register, offset) = address.unwrap_or(formula).as_sum()?;
@@ -429,7 +429,7 @@ impl RowConverter {
         row: &Row<'_>,
         cfa: FreValue,
     ) -> Result<(), UnrepresentableReason> {
-        let machine = self.machine;
+        let machine = self.abi;
         let is_same = match row.rule(machine.stack_pointer()) {
             None => true,
             Some(RegisterRule::ValOffset(offset)) => offset == machine.caller_stack_pointer(),
@@ -449,7 +449,7 @@ impl RowConverter {
     /// `sp + a + ((pc & mask) >= from) << shift`, in the operation order of all linkers.
     fn stubs(&self, expression: Expression<'_>) -> Option<(FreValue, PltPattern)> {
         let mut operations = [(0_u8, 0_i64); 9];
-        for (at, operation) in expression.operations(self.machine.abi()).enumerate() {
+        for (at, operation) in expression.operations(self.abi.abi()).enumerate() {
             let operation = operation.ok()?;
             *operations.get_mut(at)? = (operation.opcode, operation.signed());
         }
@@ -478,7 +478,7 @@ impl RowConverter {
         let (mask, from) = (literal(mask)?, literal(from)?);
         let block = mask + 1;
         let is_block = block.is_power_of_two() && (1..=mask).contains(&from);
-        let is_pc = register(pc)? == self.machine.abi().arch.spec().pc;
+        let is_pc = register(pc)? == self.abi.abi().arch.spec().pc;
         (is_block && is_pc).then_some(())?;
         let stubs = PltPattern {
             block,
@@ -495,15 +495,15 @@ const MAX_PLT_BYTES: usize = 1 << 20;
 /// Converts functions to rows. Registers that SFrame does not describe have no recoverable value in
 /// a row. An entry that cannot be put into the table is reported.
 #[must_use]
-pub fn table(functions: &[SframeFunction], machine: SframeAbi) -> (Table, Vec<SframeProblem>) {
-    let mut table = Table::new(machine.abi());
+pub fn table(functions: &[SframeFunction], abi: SframeAbi) -> (Table, Vec<SframeProblem>) {
+    let mut table = Table::new(abi.abi());
     let mut problems = Vec::new();
     let mut left = MAX_PLT_BYTES;
     for function in functions
         .iter()
         .filter(|function| !function.rows.is_empty())
     {
-        if let Err(error) = push(&mut table, function, machine, &mut left) {
+        if let Err(error) = push(&mut table, function, abi, &mut left) {
             let entry = function.origin;
             problems.push(SframeProblem { entry, error });
         }
@@ -514,7 +514,7 @@ pub fn table(functions: &[SframeFunction], machine: SframeAbi) -> (Table, Vec<Sf
 fn push(
     table: &mut Table,
     function: &SframeFunction,
-    machine: SframeAbi,
+    abi: SframeAbi,
     left: &mut usize,
 ) -> Result<(), SframeError> {
     let mut rows = Vec::new();
@@ -524,14 +524,14 @@ fn push(
     if function.block.is_some() {
         *left = left.checked_sub(repeated).ok_or(SframeError::TooLarge)?;
     }
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for row in &function.rows {
-        let id = intern(table, row.contents, machine, function.is_signal_frame);
-        told.push((row.offset, id?));
+        let id = intern(table, row.contents, abi, function.is_signal_frame);
+        reported.push((row.offset, id?));
     }
     let step = usize::try_from(block.max(1)).unwrap_or(usize::MAX);
     for base in (0..function.size.max(1)).step_by(step) {
-        let placed = told
+        let placed = reported
             .iter()
             .map(|(offset, row)| (base.saturating_add(*offset), *row));
         let inside = placed.filter(|(offset, _)| *offset < function.size.max(1));
@@ -558,8 +558,8 @@ fn push(
 
 fn intern(
     table: &mut Table,
-    frame: FreContents,
-    machine: SframeAbi,
+    fre: FreContents,
+    abi: SframeAbi,
     is_signal_frame: bool,
 ) -> Result<RowId, SframeError> {
     // One for each location.
@@ -570,14 +570,14 @@ fn intern(
         put_place(place, bytes);
         Ok(Expression(bytes))
     };
-    let mut row = Row::new(machine.return_address());
-    frame.write(machine, is_signal_frame, &mut row, &mut express)?;
+    let mut row = Row::new(abi.return_address());
+    fre.write(abi, is_signal_frame, &mut row, &mut express)?;
     table.intern(&row).map_err(|_| SframeError::TooLarge)
 }
 
 /// Writes the operations for a register plus an offset, or for a load from there.
-fn put_place(place: FreValue, bytes: &mut Vec<u8>) {
-    if let FreBase::Register(Register(number)) = place.base {
+fn put_place(value: FreValue, bytes: &mut Vec<u8>) {
+    if let FreBase::Register(Register(number)) = value.base {
         match u8::try_from(number) {
             Ok(number @ 0..=31) => bytes.push(DW_OP_BREG0 + number),
             _ => {
@@ -585,9 +585,9 @@ fn put_place(place: FreValue, bytes: &mut Vec<u8>) {
                 put_unsigned(bytes, number.into());
             }
         }
-        put_signed(bytes, place.offset);
+        put_signed(bytes, value.offset);
     }
-    if place.is_loaded {
+    if value.is_loaded {
         bytes.push(DW_OP_DEREF);
     }
 }

@@ -18,19 +18,15 @@ use super::reader::{SframeFde, SubSection, SubSections};
 pub struct SframeLookup<'a> {
     data: &'a [u8],
     address: Vaddr,
-    machine: SframeAbi,
+    abi: SframeAbi,
 }
 
 impl<'a> SframeLookup<'a> {
     /// Looks up in a section of a file for that machine. `address` is the section's first byte, as
     /// linked. Reads nothing yet.
     #[must_use]
-    pub fn new(data: &'a [u8], address: Vaddr, machine: SframeAbi) -> Self {
-        SframeLookup {
-            data,
-            address,
-            machine,
-        }
+    pub fn new(data: &'a [u8], address: Vaddr, abi: SframeAbi) -> Self {
+        SframeLookup { data, address, abi }
     }
 
     /// The entry that covers `pc`.
@@ -61,16 +57,16 @@ impl<'a> SframeLookup<'a> {
 
     fn entry_of(
         &self,
-        part: &SubSection<'a>,
+        subsection: &SubSection<'a>,
         pc: Vaddr,
     ) -> Result<Option<SframeFde<'a>>, SframeError> {
-        if part.header.machine != self.machine {
-            return Err(SframeError::OtherMachine(part.header.machine.number()));
+        if subsection.header.abi != self.abi {
+            return Err(SframeError::OtherMachine(subsection.header.abi.number()));
         }
-        if part.header.is_sorted() {
-            return part.find(pc);
+        if subsection.header.is_sorted() {
+            return subsection.find(pc);
         }
-        let entries = part.entries().filter_map(|(_, entry)| entry.ok());
+        let entries = subsection.entries().filter_map(|(_, entry)| entry.ok());
         let covering = entries.filter(|entry| entry.start <= pc && pc < entry.end());
         let later = |last: SframeFde<'a>, next: SframeFde<'a>| match next.start > last.start {
             true => next,
@@ -100,7 +96,7 @@ impl<'a> SframeLookup<'a> {
         let Some(frame) = entry.frame(pc)? else {
             return Ok(None);
         };
-        frame.write(self.machine, entry.is_signal_frame, row, &mut |place| {
+        frame.write(self.abi, entry.is_signal_frame, row, &mut |place| {
             ready(place)
         })?;
         Ok(Some(entry.start..entry.end()))
@@ -150,25 +146,25 @@ const fn has_one_byte(offset: i16) -> bool {
 }
 
 /// The precomputed expression of a location, if there is one.
-fn ready(place: FreValue) -> Result<Expression<'static>, SframeError> {
-    let FreBase::Register(register) = place.base else {
+fn ready(value: FreValue) -> Result<Expression<'static>, SframeError> {
+    let FreBase::Register(register) = value.base else {
         return Err(SframeError::TooLarge);
     };
     let missing = SframeError::NotReady {
         register,
-        offset: place.offset,
+        offset: value.offset,
     };
-    expression(register, place).ok_or(missing)
+    expression(register, value).ok_or(missing)
 }
 
-fn expression(register: Register, place: FreValue) -> Option<Expression<'static>> {
-    let offset = i16::try_from(place.offset).ok()?;
+fn expression(register: Register, value: FreValue) -> Option<Expression<'static>> {
+    let offset = i16::try_from(value.offset).ok()?;
     let above = offset
         .checked_sub(MIN_CFA_OFFSET)
         .filter(|above| above % STEP == 0)?;
     let at = usize::try_from(above / STEP).ok()?;
     let bytes = LOAD_INSTRUCTIONS.get(usize::from(register.0))?.get(at)?;
     let length = if has_one_byte(offset) { 2 } else { 3 };
-    let length = length + usize::from(place.is_loaded);
+    let length = length + usize::from(value.is_loaded);
     bytes.get(..length).map(Expression)
 }

@@ -26,7 +26,7 @@ pub struct SframeHeader {
     /// The raw flags.
     pub flags: u8,
     /// The machine.
-    pub machine: SframeAbi,
+    pub abi: SframeAbi,
     /// The fixed offset of the saved frame pointer from the CFA, in bytes; 0 if it has none.
     pub fixed_frame_pointer: i8,
     /// The same for the return address.
@@ -135,8 +135,8 @@ impl<'a> SubSections<'a> {
         let len = self.data.len() as u64;
         let mut cursor = ByteReader::new(self.data, self.at, len, endian);
         let header = header(&mut cursor)?;
-        if header.machine.abi().endian != endian {
-            return Err(SframeError::OtherMachine(header.machine.number()));
+        if header.abi.abi().endian != endian {
+            return Err(SframeError::OtherMachine(header.abi.number()));
         }
         let end = usize::try_from(self.at.saturating_add(header.end())).unwrap_or(usize::MAX);
         Ok(SubSection {
@@ -170,18 +170,18 @@ impl<'a> Iterator for SubSections<'a> {
     }
 }
 
-fn header(cursor: &mut ByteReader<'_>) -> Result<SframeHeader, SframeError> {
-    let mut bytes = cursor.split(HEADER)?;
+fn header(reader: &mut ByteReader<'_>) -> Result<SframeHeader, SframeError> {
+    let mut bytes = reader.split(HEADER)?;
     bytes.take(2)?; // the magic number
     let version = bytes.u8()?;
     let version = SframeVersion::from_number(version).ok_or(SframeError::Version(version))?;
     let flags = bytes.u8()?;
-    let machine = bytes.u8()?;
-    let machine = SframeAbi::from_number(machine).ok_or(SframeError::Machine(machine))?;
+    let abi = bytes.u8()?;
+    let abi = SframeAbi::from_number(abi).ok_or(SframeError::Machine(abi))?;
     Ok(SframeHeader {
         version,
         flags,
-        machine,
+        abi,
         fixed_frame_pointer: bytes.u8()?.cast_signed(),
         fixed_return_address: bytes.u8()?.cast_signed(),
         auxiliary: bytes.u8()?,
@@ -194,8 +194,8 @@ fn header(cursor: &mut ByteReader<'_>) -> Result<SframeHeader, SframeError> {
 }
 
 /// Takes an unsigned number of 4 bytes.
-fn word(cursor: &mut ByteReader<'_>) -> Result<u32, SframeError> {
-    let number = cursor.unsigned(4)?;
+fn word(reader: &mut ByteReader<'_>) -> Result<u32, SframeError> {
+    let number = reader.unsigned(4)?;
     u32::try_from(number).map_err(|_| SframeError::TooLarge)
 }
 
@@ -465,7 +465,7 @@ impl<'a> SframeFde<'a> {
     }
 
     fn machine(&self) -> SframeAbi {
-        self.header.machine
+        self.header.abi
     }
 
     /// The limit of row starts.

@@ -11,26 +11,26 @@ impl FreContents {
     /// plus an offset, or a load from there.
     pub(super) fn write<'e>(
         self,
-        machine: SframeAbi,
+        abi: SframeAbi,
         is_signal_frame: bool,
         row: &mut Row<'e>,
         express: &mut impl FnMut(FreValue) -> Result<Expression<'e>, SframeError>,
     ) -> Result<(), SframeError> {
-        row.clear(machine.return_address());
+        row.clear(abi.return_address());
         row.signal_frame = is_signal_frame;
         match self {
             FreContents::Outermost => {
                 // SFrame has no CFA here, but a row must have one for its other rules to be used.
                 row.cfa = CfaRule::RegisterOffset {
-                    register: machine.stack_pointer(),
+                    register: abi.stack_pointer(),
                     offset: 0,
                 };
-                set(row, machine.return_address(), RegisterRule::Undefined)?;
-                set(row, machine.frame_pointer(), RegisterRule::Undefined)?;
+                set(row, abi.return_address(), RegisterRule::Undefined)?;
+                set(row, abi.frame_pointer(), RegisterRule::Undefined)?;
             }
-            FreContents::Rules(places) => write_places(places, machine, row, express)?,
+            FreContents::Rules(places) => write_places(places, abi, row, express)?,
         }
-        for number in machine.untracked_registers() {
+        for number in abi.untracked_registers() {
             set(row, Register(*number), RegisterRule::Undefined)?;
         }
         Ok(())
@@ -38,12 +38,12 @@ impl FreContents {
 }
 
 fn write_places<'e>(
-    places: FreRules,
-    machine: SframeAbi,
+    rules: FreRules,
+    abi: SframeAbi,
     row: &mut Row<'e>,
     express: &mut impl FnMut(FreValue) -> Result<Expression<'e>, SframeError>,
 ) -> Result<(), SframeError> {
-    row.cfa = match places.cfa {
+    row.cfa = match rules.cfa {
         FreValue {
             base: FreBase::Register(register),
             offset,
@@ -51,22 +51,18 @@ fn write_places<'e>(
         } => CfaRule::RegisterOffset { register, offset },
         place => CfaRule::Expression(express(place)?),
     };
-    if places.is_signed {
+    if rules.is_signed {
         row.ra_state = RaState::Signed;
     }
-    if let Some(place) = places.return_address {
-        set(row, machine.return_address(), rule(place, express)?)?;
+    if let Some(place) = rules.return_address {
+        set(row, abi.return_address(), rule(place, express)?)?;
     }
-    if let Some(place) = places.frame_pointer {
-        set(row, machine.frame_pointer(), rule(place, express)?)?;
+    if let Some(place) = rules.frame_pointer {
+        set(row, abi.frame_pointer(), rule(place, express)?)?;
     }
-    match machine.caller_stack_pointer() {
+    match abi.caller_stack_pointer() {
         0 => Ok(()),
-        offset => set(
-            row,
-            machine.stack_pointer(),
-            RegisterRule::ValOffset(offset),
-        ),
+        offset => set(row, abi.stack_pointer(), RegisterRule::ValOffset(offset)),
     }
 }
 
@@ -80,17 +76,17 @@ fn set<'e>(
 }
 
 fn rule<'e>(
-    place: FreValue,
+    value: FreValue,
     express: &mut impl FnMut(FreValue) -> Result<Expression<'e>, SframeError>,
 ) -> Result<RegisterRule<'e>, SframeError> {
     let address = FreValue {
         is_loaded: false,
-        ..place
+        ..value
     };
-    Ok(match (place.base, place.is_loaded) {
-        (FreBase::Cfa, true) => RegisterRule::Offset(place.offset),
-        (FreBase::Cfa, false) => RegisterRule::ValOffset(place.offset),
-        (FreBase::Register(register), false) if place.offset == 0 => {
+    Ok(match (value.base, value.is_loaded) {
+        (FreBase::Cfa, true) => RegisterRule::Offset(value.offset),
+        (FreBase::Cfa, false) => RegisterRule::ValOffset(value.offset),
+        (FreBase::Register(register), false) if value.offset == 0 => {
             RegisterRule::Register(register)
         }
         (FreBase::Register(_), true) => RegisterRule::Expression(express(address)?),

@@ -113,12 +113,12 @@ const ROWS: usize = 1;
 /// [`SframeError::TooLarge`]. In sections of assemblers and linkers a row has at least three bytes
 /// of its own.
 #[must_use]
-pub fn read(data: &[u8], address: Vaddr, machine: SframeAbi) -> SframeSection {
+pub fn read(data: &[u8], address: Vaddr, abi: SframeAbi) -> SframeSection {
     let mut reading = SframeSection::default();
     let mut left = data.len().saturating_mul(ROWS).saturating_add(1 << 20);
     for (offset, part) in SubSections::new(data, address) {
-        let of_machine = part.and_then(|part| match part.header.machine {
-            other if other != machine => Err(SframeError::OtherMachine(other.number())),
+        let of_machine = part.and_then(|part| match part.header.abi {
+            other if other != abi => Err(SframeError::OtherMachine(other.number())),
             _ => Ok(part),
         });
         let part = match of_machine {

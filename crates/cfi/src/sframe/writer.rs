@@ -28,12 +28,12 @@ pub enum SframeWriteError {
     #[error("version {0} cannot be written; 2 and 3 can")]
     Version(u8),
     /// A row that the version cannot represent. [`fit`](super::fit) removes these beforehand.
-    #[error("the row at {at}: {why}")]
+    #[error("the row at {at}: {reason}")]
     Row {
         /// Its address.
         at: Vaddr,
         /// The reason.
-        why: UnrepresentableReason,
+        reason: UnrepresentableReason,
     },
     /// More than 2 GiB from the section.
     #[error(
@@ -54,7 +54,7 @@ pub enum SframeWriteError {
 #[must_use]
 pub fn fit(
     functions: &[SframeFunction],
-    machine: SframeAbi,
+    abi: SframeAbi,
     version: SframeVersion,
 ) -> SframeConversion {
     let mut fitting = SframeConversion::default();
@@ -62,20 +62,19 @@ pub fn fit(
         if function.rows.is_empty() {
             continue;
         }
-        let check = |row: &FrameRowEntry| {
-            is_flexible(row.contents, function.is_signal_frame, machine, version)
-        };
+        let check =
+            |row: &FrameRowEntry| is_flexible(row.contents, function.is_signal_frame, abi, version);
         let mut checks = function.rows.iter().map(check);
         match checks.try_fold(false, |any, row| row.map(|is| any || is)) {
             Ok(true) => fitting.flexible += 1,
             Ok(false) => fitting.plain += 1,
-            Err(why) if function.block.is_some() => {
+            Err(reason) if function.block.is_some() => {
                 fitting.incomplete += 1;
                 fitting.unrepresentable.push(Unrepresentable {
                     start: function.start,
                     end: function.end(),
                     origin: function.origin,
-                    why,
+                    reason,
                 });
                 continue;
             }
@@ -101,7 +100,7 @@ fn split(
     let mut from = starts.clone().next().unwrap_or(0);
     let at = |offset: u32| function.start.offset(offset.into());
     for ((row, start), end) in function.rows.iter().zip(starts).zip(ends) {
-        if let Err(why) = check(row) {
+        if let Err(reason) = check(row) {
             let piece = function.part(at(from), at(start));
             fitting
                 .functions
@@ -111,7 +110,7 @@ fn split(
                 start: at(start),
                 end: at(end),
                 origin: function.origin,
-                why,
+                reason,
             });
         }
     }
@@ -127,24 +126,24 @@ fn split(
 ///
 /// The version cannot represent the row.
 pub(super) fn is_flexible(
-    frame: FreContents,
+    fre: FreContents,
     is_signal_frame: bool,
-    machine: SframeAbi,
+    abi: SframeAbi,
     version: SframeVersion,
 ) -> Result<bool, UnrepresentableReason> {
     if is_signal_frame && version < SframeVersion::V3 {
         return Err(UnrepresentableReason::SignalFrame);
     }
-    let FreContents::Rules(places) = frame else {
+    let FreContents::Rules(places) = fre else {
         return Ok(false);
     };
     let mut words = DataWords::default();
-    match words.put_default(&places, machine, version) {
+    match words.put_default(&places, abi, version) {
         Ok(()) => Ok(false),
         Err(why) if version < SframeVersion::V3 => Err(why),
         Err(_) => {
             let mut words = DataWords::default();
-            words.put_flexible(&places, machine).map(|()| true)
+            words.put_flexible(&places, abi).map(|()| true)
         }
     }
 }
@@ -214,12 +213,8 @@ impl DataWords {
         Ok(())
     }
 
-    fn put_cfa_offset(
-        &mut self,
-        offset: i64,
-        machine: SframeAbi,
-    ) -> Result<(), UnrepresentableReason> {
-        let stored = machine.stored_cfa_offset(offset);
+    fn put_cfa_offset(&mut self, offset: i64, abi: SframeAbi) -> Result<(), UnrepresentableReason> {
+        let stored = abi.stored_cfa_offset(offset);
         let stored = stored.and_then(|stored| i32::try_from(stored).ok());
         self.put(DataWord::Offset(
             stored.ok_or(UnrepresentableReason::CfaOffset(offset))?,
@@ -230,30 +225,30 @@ impl DataWords {
     /// Puts the words of a default row; the error is the reason why it needs a flexible one.
     fn put_default(
         &mut self,
-        places: &FreRules,
-        machine: SframeAbi,
+        rules: &FreRules,
+        abi: SframeAbi,
         version: SframeVersion,
     ) -> Result<(), UnrepresentableReason> {
-        let FreBase::Register(register) = places.cfa.base else {
+        let FreBase::Register(register) = rules.cfa.base else {
             return Err(UnrepresentableReason::CfaExpression);
         };
-        let is_usual = [machine.stack_pointer(), machine.frame_pointer()].contains(&register);
-        match places.cfa.is_loaded {
-            false if is_usual => self.put_cfa_offset(places.cfa.offset, machine)?,
+        let is_usual = [abi.stack_pointer(), abi.frame_pointer()].contains(&register);
+        match rules.cfa.is_loaded {
+            false if is_usual => self.put_cfa_offset(rules.cfa.offset, abi)?,
             _ => return Err(UnrepresentableReason::CfaRegister(register)),
         }
-        let fixed = machine.fixed_return_address();
-        let ra = places.return_address;
-        match (fixed, ra, places.frame_pointer) {
+        let fixed = abi.fixed_return_address();
+        let ra = rules.return_address;
+        match (fixed, ra, rules.frame_pointer) {
             (0, None, None) => {}
-            (0, None, Some(_)) if machine == SframeAbi::S390x => self.put_offset(0)?,
+            (0, None, Some(_)) if abi == SframeAbi::S390x => self.put_offset(0)?,
             (0, None, Some(_)) => return Err(UnrepresentableReason::FramePointerAlone),
-            (0, Some(ra), _) => self.put_saved(ra, machine, version)?,
+            (0, Some(ra), _) => self.put_saved(ra, abi, version)?,
             (fixed, ra, _) if ra == Some(FreValue::saved(fixed.into())) => {}
             _ => return Err(UnrepresentableReason::Flexible),
         }
-        match places.frame_pointer {
-            Some(fp) => self.put_saved(fp, machine, version),
+        match rules.frame_pointer {
+            Some(fp) => self.put_saved(fp, abi, version),
             None => Ok(()),
         }
     }
@@ -262,12 +257,12 @@ impl DataWords {
     /// register.
     fn put_saved(
         &mut self,
-        place: FreValue,
-        machine: SframeAbi,
+        value: FreValue,
+        abi: SframeAbi,
         version: SframeVersion,
     ) -> Result<(), UnrepresentableReason> {
-        let is_s390x = machine == SframeAbi::S390x;
-        match place {
+        let is_s390x = abi == SframeAbi::S390x;
+        match value {
             FreValue {
                 base: FreBase::Register(Register(number)),
                 offset: 0,
@@ -275,7 +270,7 @@ impl DataWords {
             } if is_s390x && version < SframeVersion::V3 => {
                 self.put_offset(i64::from(number) << 1 | 1)
             }
-            _ => match place.saved_at() {
+            _ => match value.saved_at() {
                 // 0 stands for "not saved", odd numbers for registers.
                 Some(offset) if !is_s390x || (offset != 0 && offset % 2 == 0) => {
                     self.put_offset(offset)
@@ -288,17 +283,17 @@ impl DataWords {
     /// Puts the words of a flexible row.
     fn put_flexible(
         &mut self,
-        places: &FreRules,
-        machine: SframeAbi,
+        rules: &FreRules,
+        abi: SframeAbi,
     ) -> Result<(), UnrepresentableReason> {
-        if places.cfa.base == FreBase::Cfa {
+        if rules.cfa.base == FreBase::Cfa {
             return Err(UnrepresentableReason::CfaExpression);
         }
-        self.put_control(places.cfa, UnrepresentableReason::CfaExpression)?;
-        self.put_cfa_offset(places.cfa.offset, machine)?;
-        let fixed = i64::from(machine.fixed_return_address());
+        self.put_control(rules.cfa, UnrepresentableReason::CfaExpression)?;
+        self.put_cfa_offset(rules.cfa.offset, abi)?;
+        let fixed = i64::from(abi.fixed_return_address());
         let usual = (fixed != 0).then(|| FreValue::saved(fixed));
-        match (places.return_address, places.frame_pointer) {
+        match (rules.return_address, rules.frame_pointer) {
             (ra, None) if ra == usual => {}
             (ra, Some(_)) if ra == usual => self.put(DataWord::Control(0)),
             (Some(ra), _) => {
@@ -307,7 +302,7 @@ impl DataWords {
             }
             (None, _) => return Err(UnrepresentableReason::ReturnAddress),
         }
-        if let Some(fp) = places.frame_pointer {
+        if let Some(fp) = rules.frame_pointer {
             self.put_control(fp, UnrepresentableReason::FramePointer)?;
             self.put_offset(fp.offset)?;
         }
@@ -316,15 +311,15 @@ impl DataWords {
 
     fn put_control(
         &mut self,
-        place: FreValue,
-        why: UnrepresentableReason,
+        value: FreValue,
+        reason: UnrepresentableReason,
     ) -> Result<(), UnrepresentableReason> {
-        let base = match place.base {
+        let base = match value.base {
             FreBase::Cfa => 0,
             FreBase::Register(Register(number)) => u32::from(number) << 3 | 1,
         };
-        match base | u32::from(place.is_loaded) << 1 {
-            0 => Err(why), // this would be padding
+        match base | u32::from(value.is_loaded) << 1 {
+            0 => Err(reason), // this would be padding
             control => {
                 self.put(DataWord::Control(control));
                 Ok(())
@@ -351,7 +346,7 @@ impl SframeImage {
     /// The version is 1 or cannot represent a row, or the section would be too large.
     pub fn new(
         functions: &[SframeFunction],
-        machine: SframeAbi,
+        abi: SframeAbi,
         version: SframeVersion,
     ) -> Result<SframeImage, SframeWriteError> {
         if version == SframeVersion::V1 {
@@ -361,7 +356,7 @@ impl SframeImage {
             functions.iter().filter(|f| !f.rows.is_empty()).collect();
         sorted.sort_by_key(|function| function.start);
         let mut writing = SframeWriter {
-            machine,
+            abi,
             version,
             index: Vec::new(),
             rows: Vec::new(),
@@ -426,7 +421,7 @@ fn number(number: u64, size: usize, endian: Endian) -> impl Iterator<Item = u8> 
 }
 
 struct SframeWriter {
-    machine: SframeAbi,
+    abi: SframeAbi,
     version: SframeVersion,
     index: Vec<u8>,
     rows: Vec<u8>,
@@ -438,7 +433,7 @@ struct SframeWriter {
 
 impl SframeWriter {
     fn endian(&self) -> Endian {
-        self.machine.abi().endian
+        self.abi.abi().endian
     }
 
     fn bytes(&self, value: u64, size: usize) -> impl Iterator<Item = u8> + use<> {
@@ -472,10 +467,10 @@ impl SframeWriter {
             let kind = self::is_flexible(
                 row.contents,
                 function.is_signal_frame,
-                self.machine,
+                self.abi,
                 self.version,
             );
-            is_flexible |= kind.map_err(|why| SframeWriteError::Row { at, why })?;
+            is_flexible |= kind.map_err(|reason| SframeWriteError::Row { at, reason })?;
         }
         let last = rows.last().map_or(0, |row| row.offset);
         let (row_type, offset_bytes) = match (u8::try_from(last), u16::try_from(last)) {
@@ -509,7 +504,7 @@ impl SframeWriter {
             self.put_rows(row.offset.into(), offset_bytes);
             let at = function.start.offset(row.offset.into());
             self.put_frame(row.contents, is_flexible)
-                .map_err(|why| SframeWriteError::Row { at, why })?;
+                .map_err(|reason| SframeWriteError::Row { at, reason })?;
         }
         let total = self.count.checked_add(count);
         self.count = total.ok_or(SframeWriteError::TooLarge)?;
@@ -518,19 +513,19 @@ impl SframeWriter {
 
     fn put_frame(
         &mut self,
-        frame: FreContents,
+        fre: FreContents,
         is_flexible: bool,
     ) -> Result<(), UnrepresentableReason> {
-        let FreContents::Rules(places) = frame else {
+        let FreContents::Rules(places) = fre else {
             self.rows.push(0);
             return Ok(());
         };
         let mut words = DataWords::default();
         match is_flexible {
-            true => words.put_flexible(&places, self.machine)?,
-            false => words.put_default(&places, self.machine, self.version)?,
+            true => words.put_flexible(&places, self.abi)?,
+            false => words.put_default(&places, self.abi, self.version)?,
         }
-        let of_stack = places.cfa.base == FreBase::Register(self.machine.stack_pointer());
+        let of_stack = places.cfa.base == FreBase::Register(self.abi.stack_pointer());
         let bytes = words.as_slice().iter().map(|word| word.bytes()).max();
         let (size, bytes) = match bytes {
             Some(4) => (2, 4),
@@ -565,9 +560,9 @@ impl SframeWriter {
             SframeVersion::V3 => SORTED | RELATIVE_TO_FIELD,
             SframeVersion::V1 | SframeVersion::V2 => SORTED,
         };
-        let fixed = self.machine.fixed_return_address().cast_unsigned();
+        let fixed = self.abi.fixed_return_address().cast_unsigned();
         let mut bytes: Vec<u8> = self.bytes(MAGIC, 2).collect();
-        bytes.extend([self.version.number(), flags, self.machine.number()]);
+        bytes.extend([self.version.number(), flags, self.abi.number()]);
         bytes.extend([0, fixed, 0]);
         for count in counts {
             bytes.extend(self.bytes(count.into(), 4));
@@ -581,7 +576,7 @@ impl SframeWriter {
         Ok(SframeImage {
             bytes,
             version: self.version,
-            endian: self.machine.abi().endian,
+            endian: self.abi.abi().endian,
             pointers,
         })
     }

@@ -119,16 +119,16 @@ impl TransitionCache {
 
     /// The cached result of a transition.
     #[inline]
-    pub(super) fn find(&self, step: &RowTransition) -> Option<RowId> {
-        let slots = self.slots.get(step.slot(self.slots.len()))?;
-        let (_, row) = slots.iter().find(|(known, _)| known == step)?;
+    pub(super) fn find(&self, transition: &RowTransition) -> Option<RowId> {
+        let slots = self.slots.get(transition.slot(self.slots.len()))?;
+        let (_, row) = slots.iter().find(|(known, _)| known == transition)?;
         Some(*row)
     }
 
-    pub(super) fn keep(&mut self, step: RowTransition, row: RowId) {
-        let at = step.slot(self.slots.len());
+    pub(super) fn keep(&mut self, transition: RowTransition, row: RowId) {
+        let at = transition.slot(self.slots.len());
         if let Some(slots) = self.slots.get_mut(at) {
-            *slots = [(step, row), slots[0]];
+            *slots = [(transition, row), slots[0]];
         }
     }
 }

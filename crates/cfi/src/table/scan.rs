@@ -12,7 +12,7 @@ use super::cache::{RowTransition, TransitionCache};
 use crate::CfiSection;
 use crate::byte_reader::number;
 use crate::entry::{Cie, ParsedFde};
-use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_REMEMBERED};
+use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE_BYTES, MAX_REMEMBERED};
 
 const NOP: u8 = 0x00;
 const REMEMBER_STATE: u8 = 0x0a;
@@ -49,10 +49,10 @@ pub(super) enum RowEffect {
 impl RowEffect {
     /// The next row, if the transition is cached.
     #[inline]
-    pub(super) fn row(&self, steps: &TransitionCache) -> Option<RowId> {
+    pub(super) fn row(&self, transitions: &TransitionCache) -> Option<RowId> {
         match self {
             RowEffect::Unchanged(row) => Some(*row),
-            RowEffect::Step(step) => steps.find(step),
+            RowEffect::Step(step) => transitions.find(step),
         }
     }
 }
@@ -88,7 +88,7 @@ impl<'s, 'a> InstructionScan<'s, 'a> {
             at: fde.start,
             end: fde
                 .end
-                .min(Vaddr(fde.start.0.saturating_add(MAX_DISTANCE + 1))),
+                .min(Vaddr(fde.start.0.saturating_add(MAX_DISTANCE_BYTES + 1))),
             row: None,
             remembered: [None; MAX_REMEMBERED],
             depth: 0,
@@ -97,10 +97,14 @@ impl<'s, 'a> InstructionScan<'s, 'a> {
     }
 
     /// Appends the rows of the entry. `None` leaves the rows, or their fault, to an evaluator.
-    pub(super) fn rows(mut self, steps: &TransitionCache, rows: &mut Vec<RowStart>) -> Option<()> {
+    pub(super) fn rows(
+        mut self,
+        transitions: &TransitionCache,
+        rows: &mut Vec<RowStart>,
+    ) -> Option<()> {
         while self.at < self.end {
             let start = self.at;
-            let row = self.pass()?.row(steps)?;
+            let row = self.pass()?.row(transitions)?;
             self.enter_row(row);
             rows.push(RowStart { start, row });
         }

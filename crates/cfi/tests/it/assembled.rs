@@ -70,10 +70,10 @@ fn assemble(source: &Path, expected: &ExpectedLines, object: &str) -> PathBuf {
 }
 
 /// Our result, in the form of the expected lines.
-fn read(unit: &elf::CfiFile<'_>) -> String {
+fn read(cfi_file: &elf::CfiFile<'_>) -> String {
     let mut lines = String::new();
-    for frame in &unit.sections {
-        let reading = unspool_cfi::read_table(&unit.section(frame));
+    for frame in &cfi_file.sections {
+        let reading = unspool_cfi::read_table(&cfi_file.section(frame));
         for problem in &reading.problems {
             lines.push_str(&format!("#! {problem}\n"));
         }

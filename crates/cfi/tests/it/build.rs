@@ -17,7 +17,7 @@ pub(crate) const AARCH64: Abi = Abi {
 pub(crate) const PPC: Abi = Abi {
     arch: Arch::Other {
         machine: 20,
-        word: AddressSize::W32,
+        address_size: AddressSize::W32,
     },
     endian: Endian::Big,
 };
@@ -93,7 +93,7 @@ impl SectionBuilder {
     }
 
     pub(crate) fn word(&self) -> u8 {
-        self.abi.arch.spec().word.bytes()
+        self.abi.arch.spec().address_size.bytes()
     }
 
     /// Writes a length field, what `body` writes, and padding; corrects the length.

@@ -29,7 +29,7 @@ fn fits(format: u8, offset: u64, abi: Abi) -> bool {
         0x0a => i16::try_from(signed).is_ok(),
         0x0b => i32::try_from(signed).is_ok(),
         0x04 | 0x0c => true,
-        _ => abi.arch.spec().word.bytes() == 8 || i32::try_from(signed).is_ok(),
+        _ => abi.arch.spec().address_size.bytes() == 8 || i32::try_from(signed).is_ok(),
     }
 }
 

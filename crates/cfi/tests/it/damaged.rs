@@ -155,12 +155,8 @@ fn between(bytes: &[u8]) -> SectionTable {
     read(&b.bytes)
 }
 
-fn errors(reading: &SectionTable) -> Vec<CfiError> {
-    reading
-        .problems
-        .iter()
-        .map(|problem| problem.error)
-        .collect()
+fn errors(table: &SectionTable) -> Vec<CfiError> {
+    table.problems.iter().map(|problem| problem.error).collect()
 }
 
 #[test]

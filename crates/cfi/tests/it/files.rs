@@ -143,7 +143,7 @@ fn personality_and_lsda_are_those_of_gimli() {
                     Endian::Big => gimli::RunTimeEndian::Big,
                 };
                 let mut section = gimli::EhFrame::new(&frame.data, endian);
-                section.set_address_size(unit.abi.arch.spec().word.bytes());
+                section.set_address_size(unit.abi.arch.spec().address_size.bytes());
                 let bases = gimli::BaseAddresses::default().set_eh_frame(frame.address.0);
                 for fde in table.fdes() {
                     let offset = usize::try_from(fde.origin).unwrap();

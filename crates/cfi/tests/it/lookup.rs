@@ -20,18 +20,26 @@ fn bulk<'t>(table: &'t Table, spans: &[Span], pc: Vaddr) -> Option<(&'t Table, S
 }
 
 /// Compares one result. `spans` are of `table`.
-pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Span], pc: Vaddr) {
-    glance_is_of_the_row(&lookup.stop_at_row(), pc);
+pub(crate) fn check_pc(
+    lookup: &Lookup<'_>,
+    section_table: &SectionTable,
+    spans: &[Span],
+    pc: Vaddr,
+) {
+    fast_row_equals_row(&lookup.stop_at_row(), pc);
     let mut row = Row::new(Register(0));
     let found = match lookup.row(pc, &mut row) {
         Ok(found) => found,
         Err(error) => {
             // Only a trusted search table points at a bad entry: the bulk reader has dropped it.
-            assert!(bulk(&reading.table, spans, pc).is_none(), "{pc}: {error}");
+            assert!(
+                bulk(&section_table.table, spans, pc).is_none(),
+                "{pc}: {error}"
+            );
             return;
         }
     };
-    let expected = bulk(&reading.table, spans, pc);
+    let expected = bulk(&section_table.table, spans, pc);
     match (found, expected) {
         (None, None) => {}
         (Some(found), Some((table, span))) => check_found(&found, &row, table, span, pc),
@@ -42,43 +50,51 @@ pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &SectionTable, spans: &[Spa
 /// A fast row, if there is one, equals the row's rules.
 ///
 /// Returns the number of attempts, and the number of fast rows.
-fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
-    let mut glances = [0, 0];
+fn fast_row_equals_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
+    let mut fast_rows = [0, 0];
     // The frame pointers of x86-64 and of AArch64, and the register behind each.
     for first in [6, 29] {
         let watched = [Register(first), Register(first + 1)];
-        glances[0] += 1;
-        let Some(glance) = lookup.fast_row(pc, watched) else {
+        fast_rows[0] += 1;
+        let Some(fast_row) = lookup.fast_row(pc, watched) else {
             continue;
         };
-        glances[1] += 1;
+        fast_rows[1] += 1;
         let mut row = Row::new(Register(0));
         let found = lookup.row(pc, &mut row).unwrap().unwrap();
-        assert_eq!(glance.cfa, row.cfa, "{pc}");
-        assert_eq!(glance.return_address, row.rule(row.return_address), "{pc}");
+        assert_eq!(fast_row.cfa, row.cfa, "{pc}");
         assert_eq!(
-            glance.watched,
+            fast_row.return_address,
+            row.rule(row.return_address),
+            "{pc}"
+        );
+        assert_eq!(
+            fast_row.watched,
             watched.map(|register| row.rule(register)),
             "{pc}"
         );
-        assert_eq!((glance.start, glance.end), (found.start, found.end), "{pc}");
+        assert_eq!(
+            (fast_row.start, fast_row.end),
+            (found.start, found.end),
+            "{pc}"
+        );
         assert!(!row.signal_frame && row.ra_state == RaState::Plain, "{pc}");
     }
-    glances
+    fast_rows
 }
 
-fn check_found(found: &RowInfo, found_row: &Row<'_>, table: &Table, span: Span, pc: Vaddr) {
+fn check_found(row_info: &RowInfo, found_row: &Row<'_>, table: &Table, span: Span, pc: Vaddr) {
     let fde = table.fde(span.fde).unwrap();
     let row = table.row(span.row).unwrap();
     assert_eq!(*found_row, row, "{pc}");
-    assert_eq!(found.origin, fde.origin, "{pc}");
-    assert_eq!((found.start, found.end), (fde.start, fde.end), "{pc}");
-    assert_eq!(found.personality, fde.personality, "{pc}");
-    assert_eq!(found.lsda, fde.lsda, "{pc}");
-    assert!(found.row_start <= pc && pc < found.row_end, "{pc}");
+    assert_eq!(row_info.origin, fde.origin, "{pc}");
+    assert_eq!((row_info.start, row_info.end), (fde.start, fde.end), "{pc}");
+    assert_eq!(row_info.personality, fde.personality, "{pc}");
+    assert_eq!(row_info.lsda, fde.lsda, "{pc}");
+    assert!(row_info.row_start <= pc && pc < row_info.row_end, "{pc}");
     // A span may join equal neighbouring rows, and another entry may cut it short.
     assert!(
-        found.row_start < span.end && span.start < found.row_end,
+        row_info.row_start < span.end && span.start < row_info.row_end,
         "{pc}"
     );
 }
@@ -111,15 +127,15 @@ pub(crate) fn check_section(
     let mut checked = 0;
     for pc in sample(&pcs, step) {
         check_pc(&lookup, &reading, &spans, Vaddr(*pc));
-        glance_is_of_the_row(&believer, Vaddr(*pc));
+        fast_row_equals_row(&believer, Vaddr(*pc));
         checked += 1;
     }
     checked
 }
 
-fn hdr<'a>(unit: &'a elf::CfiFile<'_>) -> Option<Hdr<'a>> {
-    let (data, address) = unit.hdr.as_ref()?;
-    Some(Hdr::parse(data, *address, unit.abi).unwrap())
+fn hdr<'a>(cfi_file: &'a elf::CfiFile<'_>) -> Option<Hdr<'a>> {
+    let (data, address) = cfi_file.hdr.as_ref()?;
+    Some(Hdr::parse(data, *address, cfi_file.abi).unwrap())
 }
 
 #[test]
@@ -140,7 +156,7 @@ pub(crate) fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
 
 /// The fast row supports the output of compilers for ordinary functions.
 #[test]
-fn most_rows_of_real_files_take_a_glance() {
+fn most_rows_are_fast_rows() {
     let data = std::fs::read(path(FILES[0])).unwrap();
     let units = elf::units(&data).unwrap();
     let hdr = hdr(&units[0]);
@@ -148,11 +164,11 @@ fn most_rows_of_real_files_take_a_glance() {
     let reading = read_table(&section);
     let lookup = Lookup::new(section, hdr, HdrTrust::Complete).stop_at_row();
     let pcs = reading.table.spans().map(|span| span.start);
-    let counts = pcs.map(|pc| glance_is_of_the_row(&lookup, pc));
-    let [tried, glances] = counts.fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+    let counts = pcs.map(|pc| fast_row_equals_row(&lookup, pc));
+    let [tried, fast_rows] = counts.fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
     assert!(
-        tried > 20_000 && glances * 100 > tried * 98,
-        "{glances} of {tried}"
+        tried > 20_000 && fast_rows * 100 > tried * 98,
+        "{fast_rows} of {tried}"
     );
 }
 

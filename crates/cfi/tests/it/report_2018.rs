@@ -621,12 +621,12 @@ fn an_entry_ends() {
         "no row",
     );
     // A row at the end of the entry holds nowhere.
-    let beyond = Example {
+    let outside = Example {
         fde: &[AdvanceLoc(0x10), DefCfaOffset(16)],
         ..example
     };
-    assert_eq!(beyond.report().unwrap().len(), 2);
-    assert_eq!(beyond.ours(0x20, &["cfa"]), "no row");
+    assert_eq!(outside.report().unwrap().len(), 2);
+    assert_eq!(outside.ours(0x20, &["cfa"]), "no row");
 }
 
 #[test]
@@ -646,7 +646,7 @@ fn the_cfa_is_computed_before_what_is_based_on_it() {
 }
 
 #[test]
-fn an_undefined_return_address_is_no_error() {
+fn an_undefined_return_address_is_accepted() {
     let example = Example {
         cie: &[],
         fde: &[DefCfa("rsp", 8), Undefined("ra")],
@@ -708,7 +708,7 @@ fn a_return_address_is_looked_up_at_the_call() {
 }
 
 #[test]
-fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
+fn cfa_expressions_reject_partial_changes() {
     // Both call it an error. We drop this entry, report it, and read the others. The report gives
     // the instruction list no meaning, and does not mention other entries.
     let offset = Example {

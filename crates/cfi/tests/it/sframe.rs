@@ -24,7 +24,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 /// Functions and rows, one a line, in the text form of `unspool-rows`.
-fn text(functions: &[SframeFunction], machine: SframeAbi) -> String {
+fn text(functions: &[SframeFunction], abi: SframeAbi) -> String {
     let mut lines = String::new();
     for function in functions {
         let mut marks = String::new();
@@ -46,43 +46,43 @@ fn text(functions: &[SframeFunction], machine: SframeAbi) -> String {
                 is_signal_frame: false,
                 ..function.clone()
             };
-            let (table, problems) = table(&[one], machine);
+            let (table, problems) = table(&[one], abi);
             assert_eq!(problems, []);
             let id = table.spans().next().unwrap().row;
             let row_text = RowText(&table.row(id).unwrap(), table.abi()).to_string();
             // Registers that SFrame does not describe are the same in all rows.
             let words = row_text.split_whitespace();
-            let told: Vec<_> = words
-                .filter(|word| !word.starts_with("return=") && !is_untold(word, machine))
+            let printed: Vec<_> = words
+                .filter(|word| !word.starts_with("return=") && !is_untold(word, abi))
                 .collect();
-            lines += &format!("  {:#x} {}\n", row.offset, told.join(" "));
+            lines += &format!("  {:#x} {}\n", row.offset, printed.join(" "));
         }
     }
     lines
 }
 
-fn is_untold(word: &str, machine: SframeAbi) -> bool {
-    let arch = machine.abi().arch;
+fn is_untold(word: &str, abi: SframeAbi) -> bool {
+    let arch = abi.abi().arch;
     let name = word.split('=').next().unwrap();
     word.ends_with("=undefined")
         && arch
             .register_named(name)
-            .is_some_and(|register| machine.untracked_registers().contains(&register.0))
+            .is_some_and(|register| abi.untracked_registers().contains(&register.0))
 }
 
-fn check_read(machine: SframeAbi, hexadecimal: &str, expected: &str) -> SframeSection {
-    let reading = read(&bytes(hexadecimal), SECTION, machine);
+fn check_read(abi: SframeAbi, hexadecimal: &str, expected: &str) -> SframeSection {
+    let reading = read(&bytes(hexadecimal), SECTION, abi);
     assert_eq!(reading.problems, []);
-    assert_eq!(text(&reading.functions, machine), expected);
-    check_lookups(&bytes(hexadecimal), SECTION, machine, &reading);
+    assert_eq!(text(&reading.functions, abi), expected);
+    check_lookups(&bytes(hexadecimal), SECTION, abi, &reading);
     reading
 }
 
 /// Looks up both ends of all rows of a section's table, and the addresses next to them. The
 /// in-place look-ups give the same rows, without an allocator.
-fn check_lookups(section: &[u8], address: Vaddr, machine: SframeAbi, reading: &SframeSection) {
-    let lookup = SframeLookup::new(section, address, machine);
-    let (table, problems) = table(&reading.functions, machine);
+fn check_lookups(section: &[u8], address: Vaddr, abi: SframeAbi, sframe_section: &SframeSection) {
+    let lookup = SframeLookup::new(section, address, abi);
+    let (table, problems) = table(&sframe_section.functions, abi);
     assert_eq!(problems, []);
     let spans: Vec<_> = table.spans().collect();
     let ends = spans
@@ -307,7 +307,7 @@ fn convert(rows: &str, version: SframeVersion) -> SframeConversion {
 }
 
 #[test]
-fn what_cannot_be_said_is_left_out_with_its_reason() {
+fn unrepresentable_functions_are_left_out_with_a_reason() {
     let rows = "\
 fn 0x1000..0x1040
   0x1000  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-16]
@@ -316,9 +316,9 @@ fn 0x1000..0x1040
   0x1030  cfa=rsp+8  ra=[cfa-8]
 ";
     let v3 = convert(rows, SframeVersion::V3);
-    let whys = |converted: &SframeConversion| {
-        let whys = converted.unrepresentable.iter();
-        whys.map(|r| (r.start.0, r.end.0, r.why))
+    let whys = |conversion: &SframeConversion| {
+        let whys = conversion.unrepresentable.iter();
+        whys.map(|r| (r.start.0, r.end.0, r.reason))
             .collect::<Vec<_>>()
     };
     assert_eq!(
@@ -384,7 +384,10 @@ fn 0x1000..0x1040
     for (row, in_3, in_2) in others {
         for (version, expected) in [(SframeVersion::V3, in_3), (SframeVersion::V2, in_2)] {
             let converted = convert(&format!("fn 0x1000..0x1010\n  0x1000  {row}\n"), version);
-            let why = converted.unrepresentable.first().map(|refused| refused.why);
+            let why = converted
+                .unrepresentable
+                .first()
+                .map(|refused| refused.reason);
             assert_eq!(why, expected, "{row} {version:?}");
         }
     }
@@ -417,7 +420,7 @@ fn 0x1020..0x1060
 }
 
 #[test]
-fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
+fn concatenated_unsorted_and_overlapping_entries_are_reported_and_repaired() {
     // A linker that concatenates sections pads them.
     let mut section = bytes(PUSHES_V2);
     let second = section.len().next_multiple_of(8);
@@ -482,7 +485,7 @@ fn a_row_at_the_end_of_a_function_is_passed_over() {
 
 /// The header's totals for rows are not used for reading; a wrong total is reported.
 #[test]
-fn a_header_that_is_false_of_rows_is_told_and_its_entries_are_read() {
+fn entries_under_a_wrong_header_are_reported_and_read() {
     for (offset, field, room) in [(12, "sfh_num_fres", 8), (16, "sfh_fre_len", 0x10)] {
         let mut section = bytes(PUSHES_V3);
         section[offset..offset + 4].fill(0xff);
@@ -663,9 +666,9 @@ proptest! {
         for function in repair(&all) {
             for row in &function.rows {
                 let pc = function.start.offset(row.offset.into());
-                let told = fitting.functions.iter().find_map(|f| f.frame(pc));
+                let frame = fitting.functions.iter().find_map(|f| f.frame(pc));
                 let is_left_out = fitting.unrepresentable.iter().any(|r| r.start <= pc && pc < r.end);
-                prop_assert_eq!(told, (!is_left_out).then_some(row.contents));
+                prop_assert_eq!(frame, (!is_left_out).then_some(row.contents));
             }
         }
     }
@@ -681,8 +684,8 @@ proptest! {
         for function in &fitting {
             for row in &function.rows {
                 let pc = function.start.offset(row.offset.into());
-                let told = again.functions.iter().find_map(|f| f.frame(pc));
-                prop_assert_eq!(told, Some(row.contents), "{}", pc);
+                let frame = again.functions.iter().find_map(|f| f.frame(pc));
+                prop_assert_eq!(frame, Some(row.contents), "{}", pc);
             }
         }
     }
@@ -722,7 +725,7 @@ proptest! {
 
 /// Many entries that share many rows, and a block that is repeated for 4 GiB.
 #[test]
-fn what_repeats_itself_takes_bounded_memory() {
+fn repeated_rows_take_bounded_memory() {
     const ROWS: u32 = 60_000;
     const ENTRIES: u32 = 5_000;
     let header = "

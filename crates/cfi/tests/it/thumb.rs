@@ -22,8 +22,12 @@ impl Memory for Nothing {
 
 /// Steps out of `leaf`. Its row has no rule for `lr`: a call has just left `link` there, as linked.
 /// `row` is the start and end of the row that covers the call.
-fn check(unit: &elf::CfiFile<'_>, link: u64, row: (u64, u64)) {
-    let lookup = Lookup::new(unit.section(&unit.sections[0]), None, HdrTrust::Suspect);
+fn check(cfi_file: &elf::CfiFile<'_>, link: u64, row: (u64, u64)) {
+    let lookup = Lookup::new(
+        cfi_file.section(&cfi_file.sections[0]),
+        None,
+        HdrTrust::Suspect,
+    );
     let mut registers = Registers::new();
     registers.set(Register(13), 0x7000);
     let link_register = LOAD_BIAS.to_runtime(Vaddr(link)).0;
@@ -31,7 +35,7 @@ fn check(unit: &elf::CfiFile<'_>, link: u64, row: (u64, u64)) {
     let mut leaf = Row::new(Register(0));
     lookup.row(LEAF, &mut leaf).unwrap().unwrap();
     let frame = FrameContext {
-        abi: unit.abi,
+        abi: cfi_file.abi,
         registers: &registers,
         memory: &Nothing,
         bias: LOAD_BIAS,

@@ -39,7 +39,7 @@ fn read_back(written: &EhFrame, source: &Table, at: Vaddr) -> (Table, usize, usi
         Endian::Big => gimli::RunTimeEndian::Big,
     };
     let mut theirs = gimli::EhFrame::new(&data, endian);
-    theirs.set_address_size(abi.arch.spec().word.bytes());
+    theirs.set_address_size(abi.arch.spec().address_size.bytes());
     theirs.set_vendor(vendor(abi.arch));
     let bases = gimli::BaseAddresses::default().set_eh_frame(at.0);
     let (mut fdes, mut rows) = (0, 0);
@@ -61,7 +61,7 @@ fn read_back(written: &EhFrame, source: &Table, at: Vaddr) -> (Table, usize, usi
 }
 
 #[test]
-fn what_is_written_is_what_was_read() {
+fn written_entries_equal_their_input() {
     let mut written_rows = 0;
     for file in FILES {
         let data = std::fs::read(path(file)).unwrap();
@@ -101,7 +101,7 @@ fn what_is_written_is_what_was_read() {
 /// The rows of a section by gimli, by their start, without repeated ones.
 fn rows_of_gimli(data: &[u8], at: Vaddr, arch: Arch) -> BTreeMap<(u64, u64), String> {
     let mut section = gimli::EhFrame::new(data, gimli::LittleEndian);
-    section.set_address_size(arch.spec().word.bytes());
+    section.set_address_size(arch.spec().address_size.bytes());
     section.set_vendor(vendor(arch));
     let bases = gimli::BaseAddresses::default().set_eh_frame(at.0);
     let mut context = gimli::UnwindContext::new();
@@ -174,7 +174,7 @@ fn each_measure_says_the_same_in_fewer_bytes() {
 /// Each entry gets its own rows: others find the same rows, ranges and CIEs at the entry's new
 /// offset.
 #[test]
-fn what_is_rewritten_is_what_was_read() {
+fn rewritten_entries_equal_their_input() {
     let mut rows = 0;
     for file in FILES {
         let data = std::fs::read(path(file)).unwrap();

@@ -31,8 +31,8 @@ pub(crate) fn assembled(source: &str) -> ElfFile {
 }
 
 /// The report for a file of this origin.
-pub(crate) fn report_of(file: &ElfFile, maker: CodeOrigin) -> CheckReport {
+pub(crate) fn report_of(file: &ElfFile, origin: CodeOrigin) -> CheckReport {
     let declarations = DeclaredTable::read(file).unwrap();
-    let mut subject = CheckSubject::new(file, &declarations, maker).unwrap();
+    let mut subject = CheckSubject::new(file, &declarations, origin).unwrap();
     CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {})
 }

@@ -100,17 +100,17 @@ impl FunctionGenerator<'_> {
 
 fn function(seed: u64) -> String {
     let mut random = Random(seed);
-    let mut maker = FunctionGenerator {
+    let mut origin = FunctionGenerator {
         random: &mut random,
         text: "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n".to_owned(),
         height: 8,
         saved: Vec::new(),
         labels: 0,
     };
-    maker.save(4);
-    maker.allocate(3);
-    maker.body(3);
-    maker.text + "\tret\n\t.cfi_endproc\n\t.size f, . - f\n"
+    origin.save(4);
+    origin.allocate(3);
+    origin.body(3);
+    origin.text + "\tret\n\t.cfi_endproc\n\t.size f, . - f\n"
 }
 
 fn findings(text: &str, folder: &Path) -> Vec<Finding> {

@@ -172,7 +172,7 @@ behind: nop
 
 /// A child that returns on the same stack pushes there, and so do callees. Signals do not.
 #[test]
-fn what_is_below_the_stack_pointer_is_what_nobody_pushes_over() {
+fn values_below_the_stack_pointer_last_until_a_push() {
     let cases = [
         ("mov $39, %eax; syscall", None),
         ("mov $58, %eax; syscall", Some(Unproven)),
@@ -284,7 +284,7 @@ behind: nop
 /// A report names the functions with the assumption that stores stay inside arrays.
 #[test]
 fn it_is_said_where_stores_are_assumed_to_be_inside_arrays() {
-    let report_with = |body: &str, maker: Option<CodeOrigin>| {
+    let report_with = |body: &str, origin: Option<CodeOrigin>| {
         let source = format!(
             "
         .globl f
@@ -308,9 +308,12 @@ f:      .cfi_startproc
 "
         );
         let file = assembled(&source);
-        report_of(&file, maker.unwrap_or_else(|| CodeOrigin::from_file(&file)))
+        report_of(
+            &file,
+            origin.unwrap_or_else(|| CodeOrigin::from_file(&file)),
+        )
     };
-    for maker in [None, Some(CodeOrigin::Compiler)] {
+    for origin in [None, Some(CodeOrigin::Compiler)] {
         for (body, is_assumed) in [
             ("mov %edi, (%rsp,%rcx,4)", true),
             ("mov %rdi, (%rsp,%rcx,8)", true),
@@ -323,11 +326,11 @@ f:      .cfi_startproc
             ("mov %rdi, (%rdx,%rcx,8)", false),
             ("mov %rdi, (%rsp)", false),
         ] {
-            let report = report_with(body, maker);
+            let report = report_with(body, origin);
             let totals = report.totals;
             assert_eq!(totals.proven, totals.rows, "{body}: {:#?}", report.findings);
             let assuming = if is_assumed { totals.rows } else { 0 };
-            assert_eq!(totals.assuming_bounds, assuming, "{body} {maker:?}");
+            assert_eq!(totals.assuming_bounds, assuming, "{body} {origin:?}");
             assert_eq!(
                 report.functions_assuming_bounds.len(),
                 usize::from(is_assumed),

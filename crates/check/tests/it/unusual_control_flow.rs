@@ -92,7 +92,7 @@ taken:  nop
 /// A jump into the middle of an instruction keeps the path through all of it: glibc jumps over
 /// `lock`.
 #[test]
-fn a_jump_over_a_prefix_is_no_data() {
+fn a_jump_over_a_prefix_stays_code() {
     let source = "
         .globl f
         .type f, @function
@@ -142,7 +142,7 @@ popped: push %rcx
 
 /// Decoded text before the code behind it is not followed: no call returns to it.
 #[test]
-fn a_text_that_is_called_over_is_no_code() {
+fn text_behind_a_call_is_data() {
     let source = |adjust: &str| {
         format!(
             "
@@ -333,7 +333,7 @@ park:   pause
 /// Functions continue in another one with another state than its first row says: later faults in it
 /// have the same cause.
 #[test]
-fn a_shared_body_is_told_of_at_its_begin() {
+fn a_shared_body_is_reported_at_its_start() {
     let of = |adjust: &str, inner: &str| {
         format!(
             "
@@ -435,7 +435,7 @@ copies: mov 72(%rsp), %rax
 /// Vector registers are not tracked: a register that still has its value does not make the row
 /// doubtful in another way.
 #[test]
-fn what_is_kept_in_vector_registers_is_not_contradicted() {
+fn values_saved_in_vector_registers_are_not_refuted() {
     let source = "
         .globl f
         .type f, @function
@@ -724,7 +724,7 @@ done:   add $16, %rsp
 
 /// As in stack probes. The second exit does not preserve it.
 #[test]
-fn what_a_function_of_the_file_keeps_is_known_to_its_callers() {
+fn callers_use_the_registers_a_local_function_preserves() {
     let source = |other: &str| {
         format!(
             "
@@ -836,7 +836,7 @@ fn the_row_of_a_signals_return_is_that_of_the_byte_before() {
 }
 
 #[test]
-fn what_is_read_at_a_fixed_address_may_be_a_stack_pointer_that_was_kept() {
+fn a_load_from_a_fixed_address_may_be_a_saved_stack_pointer() {
     let source = "
         .globl f
         .type f, @function
@@ -891,7 +891,7 @@ last:   mov 8(%rsp,%r9,8), %rsp
 }
 
 #[test]
-fn what_is_kept_at_an_index_is_there_until_it_may_be_overwritten() {
+fn indexed_slots_last_until_a_possible_overwrite() {
     const COMPUTED: &str = "lea 2(%rdi), %r9d";
     let worst = |index, between| {
         let (found, _) = check(&kept_at_an_index(index, between), "last");
@@ -926,7 +926,7 @@ fn what_is_kept_at_an_index_is_there_until_it_may_be_overwritten() {
 }
 
 #[test]
-fn what_is_below_a_slot_at_an_index_is_not_known() {
+fn memory_below_an_indexed_slot_is_unknown() {
     let source = "
         .globl f
         .type f, @function
@@ -990,7 +990,7 @@ last:   nop
 }
 
 #[test]
-fn what_is_agreed_in_one_function_is_not_in_another() {
+fn agreements_of_one_function_do_not_apply_to_another() {
     let source = "
         .globl f
         .type f, @function
@@ -1020,7 +1020,7 @@ fn function(body: &str) -> String {
 
 /// A value left in a slot below the stack pointer does not help a caller with a changed register.
 #[test]
-fn a_return_without_a_saved_register_is_told() {
+fn a_return_with_a_lost_register_is_reported() {
     let source = |restore: &str| {
         function(&format!(
             "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset %rbx, -16\nxor %ebx, %ebx\n{restore}\n.cfi_adjust_cfa_offset -8\nback: ret\n"
@@ -1029,7 +1029,7 @@ fn a_return_without_a_saved_register_is_told() {
     let (found, _) = check(&source("pop %rbx"), "back");
     assert!(found.is_empty(), "{found:#?}");
     let (found, back) = check(&source("add $8, %rsp"), "back");
-    let told: Vec<_> = found
+    let messages: Vec<_> = found
         .iter()
         .map(|it| (it.code, it.severity, it.address.0, it.fix.clone()))
         .collect();
@@ -1039,7 +1039,7 @@ fn a_return_without_a_saved_register_is_told() {
         back,
         None,
     );
-    assert_eq!(told, [expected]);
+    assert_eq!(messages, [expected]);
     // By a private convention.
     let agreed = source("add $8, %rsp").replace("back:", ".cfi_undefined %rbx\nback:");
     let (found, _) = check(&agreed, "back");
@@ -1048,7 +1048,7 @@ fn a_return_without_a_saved_register_is_told() {
 
 /// The kernel writes a signal frame below the red zone.
 #[test]
-fn what_is_saved_below_the_red_zone_is_not_proven() {
+fn registers_saved_below_the_red_zone_are_unproven() {
     let source = |at: i32| {
         let slot = at - 8;
         function(&format!(
@@ -1058,12 +1058,12 @@ fn what_is_saved_below_the_red_zone_is_not_proven() {
     let (found, _) = check(&source(-128), "saved");
     assert!(found.is_empty(), "{found:#?}");
     let (found, saved) = check(&source(-136), "saved");
-    let told: Vec<_> = found
+    let messages: Vec<_> = found
         .iter()
         .map(|it| (it.code, it.severity, it.address.0))
         .collect();
     let expected = (FindingCode::SavedElsewhere, Severity::Unproven, saved);
-    assert_eq!(told, [expected], "{found:#?}");
+    assert_eq!(messages, [expected], "{found:#?}");
     assert!(
         found[0]
             .hint
@@ -1074,14 +1074,14 @@ fn what_is_saved_below_the_red_zone_is_not_proven() {
 
 /// After the restore, with the frame gone, a directive must say so.
 #[test]
-fn what_was_saved_below_the_red_zone_is_restored() {
+fn a_restore_from_below_the_red_zone_needs_a_directive() {
     let body = "sub $400, %rsp\n.cfi_adjust_cfa_offset 400\nmov %rbx, (%rsp)\n.cfi_offset %rbx, -408\nxor %ebx, %ebx\nmov (%rsp), %rbx\nadd $400, %rsp\n.cfi_adjust_cfa_offset -400\nback: ret\n";
     let (found, back) = check(&function(body), "back");
-    let told: Vec<_> = found
+    let messages: Vec<_> = found
         .iter()
         .map(|it| (it.address.0, it.fix.as_deref()))
         .collect();
-    assert_eq!(told, [(back, Some(".cfi_restore %rbx"))], "{found:#?}");
+    assert_eq!(messages, [(back, Some(".cfi_restore %rbx"))], "{found:#?}");
 }
 
 /// A debugger resumes after a breakpoint; padding is not code.
@@ -1103,15 +1103,15 @@ fn code_behind_a_breakpoint_is_judged() {
 
 /// The only fault may be the rule for the caller's stack pointer.
 #[test]
-fn a_rule_of_the_stack_pointer_is_told_as_that() {
+fn stack_pointer_rules_have_their_own_message() {
     let (found, _) = check(&function(".cfi_offset %rsp, -8\nat: ret\n"), "at");
-    let told: Vec<_> = found.iter().map(Finding::message).collect();
-    assert_eq!(told, ["the caller's rsp is cfa, and declared [cfa-8]"]);
+    let messages: Vec<_> = found.iter().map(Finding::message).collect();
+    assert_eq!(messages, ["the caller's rsp is cfa, and declared [cfa-8]"]);
 }
 
 /// If the outermost frame is not declared, all other faults follow from that.
 #[test]
-fn entry_points_that_do_not_say_so_are_told_once() {
+fn undeclared_entry_points_are_reported_once() {
     let source = "
         .globl _start
         .type _start, @function
@@ -1124,6 +1124,6 @@ aligned: call f
         .size _start, . - _start
 ";
     let (found, _) = check(source, "aligned");
-    let told: Vec<_> = found.iter().map(|it| it.code).collect();
-    assert_eq!(told, [FindingCode::Outermost], "{found:#?}");
+    let codes: Vec<_> = found.iter().map(|it| it.code).collect();
+    assert_eq!(codes, [FindingCode::Outermost], "{found:#?}");
 }

@@ -33,7 +33,7 @@ fn with_large_frame(body: &str) -> String {
 
 /// A function that continues at `1:` on a path that its second half does not expect, with `rbx` not
 /// saved.
-fn with_a_way(jump: &str) -> String {
+fn with_indirect_jump(jump: &str) -> String {
     function(&format!(
         "
         test %edi, %edi
@@ -67,7 +67,7 @@ f:      .cfi_startproc
 }
 
 #[test]
-fn what_is_false_is_not_proven() {
+fn false_rows_are_not_proven() {
     let loaded_in_the_first_round = "
         push %rbx
         .cfi_adjust_cfa_offset 8
@@ -111,8 +111,11 @@ fn what_is_false_is_not_proven() {
             "popped",
             with_large_frame("add $40000, %rsp\n push %rbp\n pop %rsp\n call g\n nop"),
         ),
-        ("constant", with_a_way("lea 1f(%rip), %rax\n jmp *%rax")),
-        ("pointer", with_a_way("jmp *pointer(%rip)")),
+        (
+            "constant",
+            with_indirect_jump("lea 1f(%rip), %rax\n jmp *%rax"),
+        ),
+        ("pointer", with_indirect_jump("jmp *pointer(%rip)")),
     ] {
         let totals = totals(&source);
         assert!(totals.proven < totals.rows, "{name}: {totals:?}");
@@ -121,11 +124,14 @@ fn what_is_false_is_not_proven() {
 
 /// The same without a fault.
 #[test]
-fn what_is_true_is_proven() {
+fn true_rows_are_proven() {
     for (name, source) in [
         ("stored", with_large_frame("movq $0, 39992(%rsp)\n nop")),
         ("called", with_large_frame("call g\n nop")),
-        ("elsewhere", with_a_way("lea g(%rip), %rax\n jmp *%rax")),
+        (
+            "elsewhere",
+            with_indirect_jump("lea g(%rip), %rax\n jmp *%rax"),
+        ),
     ] {
         let totals = totals(&source);
         assert_eq!(totals.proven, totals.rows, "{name}: {totals:?}");

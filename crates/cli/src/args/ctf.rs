@@ -36,7 +36,7 @@ pub(crate) enum CtfAction {
 
 /// How `dump` writes types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DumpForm {
+pub(crate) enum DumpFormat {
     /// C, with the offset and the size of each member, and holes.
     #[value(alias = "text")]
     C,
@@ -80,7 +80,7 @@ pub(crate) struct CtfDumpArgs {
         value_enum,
         default_value = "c"
     )]
-    pub(crate) form: DumpForm,
+    pub(crate) format: DumpFormat,
 }
 
 /// Print a type: its members with offsets and sizes, and the holes between them.

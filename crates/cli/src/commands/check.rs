@@ -60,12 +60,12 @@ impl FileReport {
     fn unsuppressed(&self) -> impl Iterator<Item = &LocatedFinding> {
         self.findings
             .iter()
-            .filter(|told| told.suppression.is_none())
+            .filter(|finding| finding.suppression.is_none())
     }
 
     /// Whether there are unsuppressed findings.
     fn has_findings(&self) -> bool {
-        let findings = self.unsuppressed().map(|told| told.finding.severity);
+        let findings = self.unsuppressed().map(|finding| finding.finding.severity);
         let remarks = self.remarks.iter().map(|remark| remark.severity);
         findings
             .chain(remarks)
@@ -133,13 +133,13 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 fn remove_duplicates(checked: &mut [FileReport]) {
     let mut seen = HashSet::new();
     for file in checked {
-        file.findings.retain(|told| {
+        file.findings.retain(|finding| {
             let key = (
-                told.finding.code,
-                told.function.clone(),
-                told.finding.subject.clone(),
+                finding.finding.code,
+                finding.function.clone(),
+                finding.finding.subject.clone(),
             );
-            told.function.is_none() || seen.insert(key)
+            finding.function.is_none() || seen.insert(key)
         });
     }
 }
@@ -156,17 +156,17 @@ type CheckResult = Result<FileReport, (PathBuf, anyhow::Error)>;
 fn check(
     path: &Path,
     args: &CheckArgs,
-    dismissals: &mut SuppressionSources,
+    suppressions: &mut SuppressionSources,
 ) -> anyhow::Result<Vec<CheckResult>> {
     if let Some(object) = source::assemble(path)? {
         let file = Arc::new(ElfFile::from_bytes(path, object)?);
         let declarations = declarations_of_source(&file)?;
         let authors = CodeOrigins::from(CodeOrigin::HandWritten);
-        let mut checked = check_file(&file, &declarations, authors, args, dismissals)?;
+        let mut checked = check_file(&file, &declarations, authors, args, suppressions)?;
         if !args.fix {
             fix::advise(path, args, &file, &mut checked.findings)?;
         }
-        checked.remarks = dismissals.remarks(path);
+        checked.remarks = suppressions.remarks(path);
         use_given_path(path, &mut checked.findings);
         return Ok(vec![Ok(checked)]);
     }
@@ -174,9 +174,9 @@ fn check(
         let file = Arc::new(file);
         let authors = CodeOwnership::new(&file, args).authors(&file, &source::lines(&file));
         let checked = match DeclaredTable::read(&file) {
-            Ok(declared) => check_file(&file, &declared, authors, args, dismissals)?,
+            Ok(declared) => check_file(&file, &declared, authors, args, suppressions)?,
             Err(error) => {
-                let checked = check_without_table(&file, authors, args, dismissals)?;
+                let checked = check_without_table(&file, authors, args, suppressions)?;
                 checked.ok_or_else(|| anyhow::Error::from(error))?
             }
         };
@@ -202,7 +202,9 @@ fn use_given_path(path: &Path, findings: &mut [LocatedFinding]) {
     let Ok(whole) = path.canonicalize() else {
         return;
     };
-    let sources = findings.iter_mut().filter_map(|told| told.source.as_mut());
+    let sources = findings
+        .iter_mut()
+        .filter_map(|finding| finding.source.as_mut());
     for (source, _) in sources {
         if Path::new(source).canonicalize().is_ok_and(|it| it == whole) {
             *source = path.to_string_lossy().into_owned();
@@ -256,12 +258,12 @@ fn is_without_table(error: &anyhow::Error) -> bool {
 fn check_file(
     file: &Arc<ElfFile>,
     declarations: &DeclaredTable,
-    authors: CodeOrigins,
+    origins: CodeOrigins,
     args: &CheckArgs,
-    dismissals: &mut SuppressionSources,
+    suppressions: &mut SuppressionSources,
 ) -> Result<FileReport, SubjectError> {
-    let lines = authors.has_hand_written().then(|| source::lines(file));
-    let mut subject = CheckSubject::new(file, declarations, authors)?;
+    let lines = origins.has_hand_written().then(|| source::lines(file));
+    let mut subject = CheckSubject::new(file, declarations, origins)?;
     if let Some(lines) = &lines {
         subject = subject.with_lines(lines);
     }
@@ -294,20 +296,20 @@ fn check_file(
         }
         // In hand-written code everything is reported, in any program, whichever unit has its line
         // numbers.
-        let maker = match origin.is_hand_written(source_path) {
+        let code_origin = match origin.is_hand_written(source_path) {
             true => CodeOrigin::HandWritten,
             false => subject.origin_at(finding.address),
         };
-        if finding.severity < minimum_severity(args, maker) {
+        if finding.severity < minimum_severity(args, code_origin) {
             // A comment may be about a finding that is reported only on request.
-            dismissals.find_comment(source.as_ref(), finding.code);
+            suppressions.find_comment(source.as_ref(), finding.code);
             checked.below_severity += 1;
             continue;
         }
-        let mut told = surroundings.locate(finding, source, checked.findings.len());
-        told.suppression = dismissals.find(&checked.path, &told);
-        told.after_line = dismissals.line_before(&told);
-        checked.findings.push(told);
+        let mut located_finding = surroundings.locate(finding, source, checked.findings.len());
+        located_finding.suppression = suppressions.find(&checked.path, &located_finding);
+        located_finding.after_line = suppressions.line_before(&located_finding);
+        checked.findings.push(located_finding);
     }
     Ok(checked)
 }
@@ -317,9 +319,9 @@ fn check_file(
 /// linked, since its table may be in another file.
 fn check_without_table(
     file: &Arc<ElfFile>,
-    authors: CodeOrigins,
+    origins: CodeOrigins,
     args: &CheckArgs,
-    dismissals: &mut SuppressionSources,
+    suppressions: &mut SuppressionSources,
 ) -> Result<Option<FileReport>, SubjectError> {
     let is_object = file.kind() == ElfKind::Relocatable && !is_kernel_module(file);
     if !is_object || file.executable_ranges().is_empty() {
@@ -329,11 +331,11 @@ fn check_without_table(
         Ok(declarations) if declarations.table.fdes().is_empty() => declarations,
         _ => return Ok(None),
     };
-    let everybody = match authors.has_hand_written() {
-        true => authors,
+    let everybody = match origins.has_hand_written() {
+        true => origins,
         false => CodeOrigins::from(CodeOrigin::HandWritten),
     };
-    let checked = check_file(file, &bare, everybody, args, dismissals)?;
+    let checked = check_file(file, &bare, everybody, args, suppressions)?;
     Ok(Some(checked).filter(|checked| !checked.findings.is_empty()))
 }
 
@@ -351,11 +353,11 @@ fn declarations_of_source(file: &ElfFile) -> Result<DeclaredTable, SubjectError>
 }
 
 /// The lowest severity that is reported.
-fn minimum_severity(args: &CheckArgs, maker: CodeOrigin) -> Severity {
+fn minimum_severity(args: &CheckArgs, origin: CodeOrigin) -> Severity {
     match (args.strict, args.lenient) {
         (true, _) => Severity::Note,
         (_, true) => Severity::Refuted,
-        _ if maker == CodeOrigin::HandWritten => Severity::Unproven,
+        _ if origin == CodeOrigin::HandWritten => Severity::Unproven,
         _ => Severity::Refuted,
     }
 }

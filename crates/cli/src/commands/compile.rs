@@ -20,9 +20,9 @@ mod native;
 /// Compiles a file's table and verifies it.
 pub(crate) fn make(
     file: &ElfFile,
-    from: TableSource,
+    source: TableSource,
 ) -> anyhow::Result<(CompiledFile, SourceComparison)> {
-    let made = tables::compile(file, from)?;
+    let made = tables::compile(file, source)?;
     let comparison = tables::verify(file, &made.source.table, &made.encoded.bytes)?;
     if let Some(mismatch) = comparison.mismatches.first() {
         bail!(

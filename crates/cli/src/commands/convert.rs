@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
 
 /// The input, as functions of SFrame.
 struct ConvertInput {
-    converted: SframeConversion,
+    conversion: SframeConversion,
     bad_entries: usize,
     bytes: u64,
     /// Problems of a .sframe's order that were corrected.
@@ -74,9 +74,9 @@ fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport
         machine,
         version,
     )?;
-    let written = SframeImage::new(&source.converted.functions, machine, version);
+    let written = SframeImage::new(&source.conversion.functions, machine, version);
     let written = written.with_context(|| args.file.display().to_string())?;
-    let functions = &source.converted.functions;
+    let functions = &source.conversion.functions;
     let place = match (&args.output, &args.into) {
         (Some(output), _) => {
             let address = args.address.map(Vaddr).or_else(|| own_address(file));
@@ -104,7 +104,7 @@ fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport
         bytes: written.len(),
         source_bytes: source.bytes,
         bad_entries: source.bad_entries,
-        converted: source.converted,
+        conversion: source.conversion,
         reordered: source.reordered,
     })
 }
@@ -112,17 +112,17 @@ fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport
 fn source(
     file: &ElfFile,
     from: SectionArg,
-    machine: SframeAbi,
+    abi: SframeAbi,
     version: SframeVersion,
 ) -> anyhow::Result<ConvertInput> {
     let has_cfi = || tables::sections(file, TableSource::Auto).is_ok();
     if from == SectionArg::Sframe || (from == SectionArg::Auto && !has_cfi()) {
-        return read_sframe(file, machine, version);
+        return read_sframe(file, abi, version);
     }
     let reading = super::read(file, from)?;
     let sections = reading.sections.iter().map(|origin| origin.size);
     Ok(ConvertInput {
-        converted: sframe::functions(&reading.table, machine, version),
+        conversion: sframe::functions(&reading.table, abi, version),
         bad_entries: reading.problems.len(),
         bytes: sections.sum::<u64>() + reading.hdr_size,
         reordered: Vec::new(),
@@ -131,14 +131,14 @@ fn source(
 
 fn read_sframe(
     file: &ElfFile,
-    machine: SframeAbi,
+    abi: SframeAbi,
     version: SframeVersion,
 ) -> anyhow::Result<ConvertInput> {
     // This reports its problems.
     let reading = super::read(file, SectionArg::Sframe)?;
-    let read = read_functions(file, machine)?;
+    let read = read_functions(file, abi)?;
     Ok(ConvertInput {
-        converted: sframe::fit(&read.functions, machine, version),
+        conversion: sframe::fit(&read.functions, abi, version),
         bad_entries: reading.problems.len(),
         bytes: reading.sections.iter().map(|origin| origin.size).sum(),
         reordered: read.disorder(usize::MAX),
@@ -146,25 +146,25 @@ fn read_sframe(
 }
 
 /// The functions of a file's .sframe.
-fn read_functions(file: &ElfFile, machine: SframeAbi) -> anyhow::Result<sframe::SframeSection> {
+fn read_functions(file: &ElfFile, abi: SframeAbi) -> anyhow::Result<sframe::SframeSection> {
     let sections = file.sframes()?;
     let section = sections.first().context("no .sframe")?;
-    Ok(sframe::read(section.data, section.address, machine))
+    Ok(sframe::read(section.data, section.address, abi))
 }
 
 fn own_address(file: &ElfFile) -> Option<Vaddr> {
     Some(file.sframes().ok()?.first()?.address)
 }
 
-fn with_section(file: &ElfFile, written: &SframeImage) -> anyhow::Result<Vec<u8>> {
+fn with_section(file: &ElfFile, image: &SframeImage) -> anyhow::Result<Vec<u8>> {
     let failed: RefCell<Option<SframeWriteError>> = RefCell::new(None);
     let content = |address: Vaddr| {
-        written.bytes_at(address).unwrap_or_else(|error| {
+        image.bytes_at(address).unwrap_or_else(|error| {
             failed.replace(Some(error));
             Vec::new()
         })
     };
-    let elf = embed_sframe(file, written.len() as u64, &content)?;
+    let elf = embed_sframe(file, image.len() as u64, &content)?;
     match failed.take() {
         Some(error) => Err(error).with_context(|| file.path().display().to_string()),
         None => Ok(elf),
@@ -224,7 +224,7 @@ fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertRepo
         bytes,
         source_bytes: sections.sum::<u64>() + reading.hdr_size,
         bad_entries: reading.problems.len(),
-        converted: SframeConversion {
+        conversion: SframeConversion {
             plain: covering(&reading.table),
             ..SframeConversion::default()
         },
@@ -245,18 +245,18 @@ struct ConvertReport {
     /// Bytes of the section that was read, with its search table.
     source_bytes: u64,
     bad_entries: usize,
-    converted: SframeConversion,
+    conversion: SframeConversion,
     reordered: Vec<SearchProblem>,
 }
 
 impl ConvertReport {
     fn entries(&self) -> usize {
-        self.converted.plain + self.converted.flexible + self.converted.incomplete
+        self.conversion.plain + self.conversion.flexible + self.conversion.incomplete
     }
 
     fn text(&self, file: &ElfFile, all: bool) -> anyhow::Result<()> {
         let mut out = output::text();
-        let kinds = match (self.converted.flexible, self.converted.incomplete) {
+        let kinds = match (self.conversion.flexible, self.conversion.incomplete) {
             (0, 0) => String::new(),
             (flexible, 0) => format!(" ({flexible} flexible)"),
             (flexible, incomplete) => {
@@ -279,9 +279,9 @@ impl ConvertReport {
             writeln!(out, "  put in order: {count} {what}")?;
         }
         let mut by_reason: BTreeMap<String, Vec<&Unrepresentable>> = BTreeMap::new();
-        for refused in &self.converted.unrepresentable {
+        for refused in &self.conversion.unrepresentable {
             by_reason
-                .entry(refused.why.to_string())
+                .entry(refused.reason.to_string())
                 .or_default()
                 .push(refused);
         }
@@ -318,13 +318,13 @@ impl ConvertReport {
     }
 
     fn json(&self, file: &ElfFile) -> Value {
-        let refused = self.converted.unrepresentable.iter().map(|refused| {
+        let refused = self.conversion.unrepresentable.iter().map(|refused| {
             json!({
                 "start": output::address(refused.start.0),
                 "end": output::address(refused.end.0),
                 "function": name(file, refused.start),
                 "section_offset": refused.origin,
-                "why": refused.why.to_string(),
+                "why": refused.reason.to_string(),
             })
         });
         json!({
@@ -335,9 +335,9 @@ impl ConvertReport {
             "source_bytes": self.source_bytes,
             "bad_entries": self.bad_entries,
             "entries": self.entries(),
-            "plain": self.converted.plain,
-            "flexible": self.converted.flexible,
-            "incomplete": self.converted.incomplete,
+            "plain": self.conversion.plain,
+            "flexible": self.conversion.flexible,
+            "incomplete": self.conversion.incomplete,
             "left_out": refused.collect::<Vec<_>>(),
             "put_in_order": self.mended(),
         })

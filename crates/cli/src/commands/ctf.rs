@@ -35,7 +35,7 @@ pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The types of a CTF or BTF dictionary.
-struct Dictionary<'d> {
+struct NamedDict<'d> {
     name: &'d str,
     graph: Arc<Graph<'d>>,
     /// Its source, if that is CTF.
@@ -43,8 +43,8 @@ struct Dictionary<'d> {
 }
 
 /// The requested dictionaries of a file.
-struct LoadedDictionaries<'d> {
-    dictionaries: Vec<Dictionary<'d>>,
+struct LoadedDicts<'d> {
+    dictionaries: Vec<NamedDict<'d>>,
     /// Whether the file has other dictionaries, or one with its own name.
     is_archive: bool,
     /// Whether all of them were read completely.
@@ -65,7 +65,7 @@ fn each_file(
     inputs: &[Input],
     source: &CtfSource,
     arrays: ArrayView,
-    mut show: impl FnMut(&Input, &LoadedDictionaries<'_>) -> anyhow::Result<()>,
+    mut show: impl FnMut(&Input, &LoadedDicts<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let mut is_clean = true;
     let mut found = false;
@@ -94,11 +94,11 @@ fn each_file(
             StoredTypes::Btf(bytes, pointer_size) => {
                 let reading = BtfReading::parse(bytes, pointer_size).with_context(path)?;
                 report(input.path(), reading.problems.iter());
-                LoadedDictionaries {
+                LoadedDicts {
                     is_archive: false,
                     reversed_by: None,
                     is_clean: reading.problems.is_empty(),
-                    dictionaries: vec![Dictionary {
+                    dictionaries: vec![NamedDict {
                         name: SHARED,
                         graph: Arc::new(reading.graph),
                         ctf: None,
@@ -134,11 +134,7 @@ fn each_file(
 }
 
 /// Reads all dictionaries of a section, in its order.
-fn read<'d>(
-    input: &Input,
-    section: &'d CtfSection<'d>,
-    arrays: ArrayView,
-) -> LoadedDictionaries<'d> {
+fn read<'d>(input: &Input, section: &'d CtfSection<'d>, arrays: ArrayView) -> LoadedDicts<'d> {
     let mut units = section.parents();
     let mut problems = section.problems.clone();
     for child in section.children(&units).collect::<Vec<_>>() {
@@ -164,12 +160,12 @@ fn read<'d>(
         ArrayView::AsDeclared => input.reverse_arrays(&mut units),
     };
     arrays.report_unknown(input.path());
-    let dictionaries = units.into_iter().map(|unit| Dictionary {
+    let dictionaries = units.into_iter().map(|unit| NamedDict {
         name: unit.name,
         graph: Arc::clone(&unit.reading.graph),
         ctf: Some(unit),
     });
-    LoadedDictionaries {
+    LoadedDicts {
         dictionaries: dictionaries.collect(),
         is_archive: section.is_archive(),
         is_clean: problems.is_empty(),

@@ -11,7 +11,7 @@ use unspool_profile::output::{View, flamegraph};
 use unspool_profile::{NamedProfile, ProfileFunction};
 
 use super::report::{FileNames, detail, graph, load, percent, text_width, total, view, write_to};
-use crate::args::{DiffArgs, DiffForm};
+use crate::args::{DiffArgs, DiffFormat};
 use crate::commands::recording::status;
 use crate::output::{self, JsonLayout};
 
@@ -36,10 +36,10 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     );
     let has_samples = !before.samples.is_empty() && !after.samples.is_empty();
     write_to(&args.output_args.output, |out| {
-        match args.output_args.form {
-            DiffForm::Text => text(out, &changes(&before, &after), args),
-            DiffForm::Json => json(out, &changes(&before, &after)),
-            DiffForm::Flamegraph => {
+        match args.output_args.format {
+            DiffFormat::Text => text(out, &changes(&before, &after), args),
+            DiffFormat::Json => json(out, &changes(&before, &after)),
+            DiffFormat::Flamegraph => {
                 let graph = graph(&args.output_args, Direction::Callees);
                 flamegraph::write_difference(out, &before, &after, graph)
             }
@@ -56,7 +56,7 @@ struct ShareChange<'a> {
 }
 
 impl ShareChange<'_> {
-    fn by(shares: [f64; 2]) -> f64 {
+    fn change(shares: [f64; 2]) -> f64 {
         let [before, after] = shares;
         after - before
     }
@@ -90,7 +90,10 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<ShareChange<'a>
     }
     let mut all: Vec<ShareChange<'a>> = all.into_values().collect();
     let size = |change: &ShareChange<'_>| {
-        let (own, total) = (ShareChange::by(change.own), ShareChange::by(change.total));
+        let (own, total) = (
+            ShareChange::change(change.own),
+            ShareChange::change(change.total),
+        );
         (own.abs(), total.abs())
     };
     all.sort_by(|a, b| {
@@ -109,7 +112,10 @@ fn text(out: &mut dyn Write, changes: &[ShareChange<'_>], args: &DiffArgs) -> io
     )?;
     let mut hidden = 0;
     for change in changes {
-        let (own, total) = (ShareChange::by(change.own), ShareChange::by(change.total));
+        let (own, total) = (
+            ShareChange::change(change.own),
+            ShareChange::change(change.total),
+        );
         if own.abs().max(total.abs()) < least {
             hidden += 1;
             continue;

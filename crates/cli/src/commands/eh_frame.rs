@@ -144,9 +144,9 @@ impl SectionMoves {
 }
 
 /// Reads back a table that was written.
-fn check(all: &Table, file: &ElfFile, compare: DiffScope) -> anyhow::Result<()> {
+fn check(all: &Table, file: &ElfFile, scope: DiffScope) -> anyhow::Result<()> {
     let back = tables::read_if_any_from(file, TableSource::EhFrame)?;
-    match differences(all, &back, compare).first() {
+    match differences(all, &back, scope).first() {
         None => Ok(()),
         Some(difference) => bail!(
             "{}: the result differs from what was to be written at {}: this is a bug in unspool, please report it",

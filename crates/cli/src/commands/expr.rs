@@ -28,16 +28,16 @@ pub(crate) fn run(args: &ExprArgs) -> anyhow::Result<ExitCode> {
         endian: Endian::Little,
     };
     let text = args.text.join(" ");
-    let told = match read(&text, abi) {
-        Ok(told) => told,
+    let results = match read(&text, abi) {
+        Ok(result) => result,
         Err(error) => {
             point_at(&text, &error);
             return Ok(ExitCode::from(ExitCodes::COULD_NOT_RUN));
         }
     };
     match args.format {
-        Format::Text => print_text(&told, abi)?,
-        Format::Json => print_json(&told, abi)?,
+        Format::Text => print_text(&results, abi)?,
+        Format::Json => print_json(&results, abi)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -50,15 +50,15 @@ fn read(text: &str, abi: Abi) -> Result<Vec<ExprResult>, FormulaParseError> {
             statement: Some(statement),
         }]);
     };
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     let decoded = escape::decode(&bytes, abi, |instruction| {
-        told.push(ExprResult {
+        results.push(ExprResult {
             instruction: Some(format!("DW_CFA_{}", InstructionText(instruction, abi))),
             statement: escape::statement(&instruction),
         });
     });
     match decoded {
-        Ok(()) => Ok(told),
+        Ok(()) => Ok(results),
         Err(_) => Err(FormulaParseError {
             at: 0,
             what: "these bytes are not call frame instructions: an expression's own bytes stand in braces: {#770806}",
@@ -95,9 +95,9 @@ fn point_at(text: &str, error: &FormulaParseError) {
 
 fn print_text(all: &[ExprResult], abi: Abi) -> anyhow::Result<()> {
     let mut out = output::text();
-    for told in all {
-        let Some(statement) = &told.statement else {
-            writeln!(out, "{}", told.instruction.as_deref().unwrap_or_default())?;
+    for result in all {
+        let Some(statement) = &result.statement else {
+            writeln!(out, "{}", result.instruction.as_deref().unwrap_or_default())?;
             continue;
         };
         match formula(statement, abi) {
@@ -118,18 +118,18 @@ fn print_text(all: &[ExprResult], abi: Abi) -> anyhow::Result<()> {
 }
 
 fn print_json(all: &[ExprResult], abi: Abi) -> anyhow::Result<()> {
-    let told: Vec<Value> = all.iter().map(|told| as_json(told, abi)).collect();
-    let body = json!({ "arch": abi.arch.spec().name, "statements": told });
+    let values: Vec<Value> = all.iter().map(|result| as_json(result, abi)).collect();
+    let body = json!({ "arch": abi.arch.spec().name, "statements": values });
     Ok(output::document("expr", &body)?)
 }
 
-fn as_json(told: &ExprResult, abi: Abi) -> Value {
-    let Some(statement) = &told.statement else {
-        return json!({ "instruction": told.instruction });
+fn as_json(result: &ExprResult, abi: Abi) -> Value {
+    let Some(statement) = &result.statement else {
+        return json!({ "instruction": result.instruction });
     };
     let formula = formula(statement, abi);
     json!({
-        "instruction": told.instruction,
+        "instruction": result.instruction,
         "formula": formula.as_ref().ok(),
         "no_formula": formula.as_ref().err().map(ToString::to_string),
         "operations": OperationsText(statement, abi).to_string(),

@@ -61,19 +61,19 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
         prepared => prepared?,
     };
-    let mut told = RecordReport::new(args);
+    let mut report = RecordReport::new(args);
     if args.with_stacks || args.call_graph.is_some() {
-        told.notice(&"-g, --call-graph: not needed: every sample has its stack");
+        report.notice(&"-g, --call-graph: not needed: every sample has its stack");
     }
     for notice in &recording.notices {
-        told.notice(notice);
+        report.notice(notice);
     }
     let created = create(&args.output);
     let (file, created) =
         created.with_context(|| format!("cannot write {}", args.output.display()))?;
     let event = recording.event().clone();
     let mut file = TeeWriter::new(file);
-    let mut shown = show(args, &mut file, &mut told)?;
+    let mut shown = show(args, &mut file, &mut report)?;
     let summary = recording.run(file, store, meta(args), |news| match news {
         RecordUpdate::Progress(progress) => {
             if let Some((_, display)) = &shown {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             command_goes_on,
         } => {
             shown = None;
-            told.cannot_write(error, command_goes_on);
+            report.cannot_write(error, command_goes_on);
         }
     });
     drop(shown);
@@ -95,13 +95,13 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             .undo()
             .with_context(|| format!("cannot restore {path}"))?;
     } else if let Some(old) = moved_to {
-        told.notice(&format_args!("{path} existed: it is now {}", old.display()));
+        report.notice(&format_args!("{path} existed: it is now {}", old.display()));
     }
     if let Err(RecordError::Launch(error)) = &summary {
         return Ok(not_launched(args, error));
     }
     let summary = summary.with_context(|| path.to_string())?;
-    told.end(&summary, &event)?;
+    report.end(&summary, &event)?;
     Ok(status(&summary))
 }
 
@@ -130,7 +130,7 @@ fn wanted(args: &RecordArgs) -> Option<ArgumentFilter> {
 
 /// Builds the argument tables of the recorded programs before they run. Those of libraries, or all
 /// if nothing is cached, are built meanwhile.
-fn prepare(wanted: &ArgumentFilter, args: &RecordArgs, store: &Store) {
+fn prepare(filter: &ArgumentFilter, args: &RecordArgs, store: &Store) {
     if store.cache_folder().is_none() {
         return;
     }
@@ -139,7 +139,7 @@ fn prepare(wanted: &ArgumentFilter, args: &RecordArgs, store: &Store) {
     for path in of_command.into_iter().chain(of_processes) {
         // A script is not an ELF file; running the command reports other problems.
         if let Ok(file) = ElfFile::open(&path) {
-            wanted.prepare(&file, store);
+            filter.prepare(&file, store);
         }
     }
 }
@@ -217,11 +217,12 @@ fn meta(args: &RecordArgs) -> Meta {
 fn show(
     args: &RecordArgs,
     file: &mut TeeWriter,
-    told: &mut RecordReport<'_>,
+    report: &mut RecordReport<'_>,
 ) -> anyhow::Result<Option<(Option<Follower>, Display)>> {
     let is_possible = Display::is_possible();
     if args.live && !is_possible {
-        told.notice(&"--live shows nothing: standard error is not a terminal that can be drawn on");
+        report
+            .notice(&"--live shows nothing: standard error is not a terminal that can be drawn on");
     }
     if args.quiet || !is_possible {
         return Ok(None);

@@ -121,8 +121,10 @@ fn say_ending(path: &Path, profile: &Profile) {
     let ending = match profile.ending() {
         FileEnding::Proper { .. } => return,
         FileEnding::Open => "the recording has not ended, or did not end properly".to_owned(),
-        FileEnding::Cut { offset, why } => {
-            format!("the profile is whole up to offset {offset:#x} only; in the block there, {why}")
+        FileEnding::Cut { offset, reason } => {
+            format!(
+                "the profile is whole up to offset {offset:#x} only; in the block there, {reason}"
+            )
         }
     };
     output::notice(&format_args!("{}: {ending}", path.display()));
@@ -133,7 +135,7 @@ fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(
     let (finder, store) = (ModuleFinder::from_environment(), store(false, None)?);
     let imported = unspool_sampler::import(file, event, Vec::new(), finder, store);
     let imported = imported.with_context(|| path.display().to_string())?;
-    report_problems(path, file, &imported.reading);
+    report_problems(path, file, &imported.summary);
     if imported.other_events > 0 {
         let name = |event: usize| file.events().get(event).map_or("", |event| &event.name);
         let others = (0..file.events().len()).filter(|other| *other != event);
@@ -146,7 +148,7 @@ fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(
         ));
     }
     let profile = Profile::read(imported.out.as_slice())?;
-    Ok((profile, is_complete(file, &imported.reading)))
+    Ok((profile, is_complete(file, &imported.summary)))
 }
 
 /// The index of an event, by its name with modifiers (`cycles:u`) or without.
@@ -166,8 +168,8 @@ fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
 }
 
 /// Whether a recording by perf was read completely.
-pub(super) fn is_complete(file: &DataFile, reading: &ReadSummary) -> bool {
-    reading.cut.is_none() && reading.bad == 0 && file.damaged().is_empty() && file.check().is_ok()
+pub(super) fn is_complete(file: &DataFile, summary: &ReadSummary) -> bool {
+    summary.cut.is_none() && summary.bad == 0 && file.damaged().is_empty() && file.check().is_ok()
 }
 
 /// The exit status of a command after its work on recordings, complete or not.
@@ -179,13 +181,13 @@ pub(super) fn status(is_whole: bool) -> ExitCode {
 }
 
 /// Reports the parts of a recording by perf that could not be read.
-pub(super) fn report_problems(path: &Path, file: &DataFile, reading: &ReadSummary) {
+pub(super) fn report_problems(path: &Path, file: &DataFile, summary: &ReadSummary) {
     let path = path.display();
     for damage in file.damaged().iter().take(MAX_PROBLEMS_PRINTED) {
         output::notice(&format_args!("{path}: {damage}"));
     }
-    if let Some(first) = &reading.first_bad {
-        let bad = reading.bad;
+    if let Some(first) = &summary.first_bad {
+        let bad = summary.bad;
         output::notice(&format_args!(
             "{path}: {bad} damaged records are left out, the first {first}"
         ));
@@ -193,7 +195,7 @@ pub(super) fn report_problems(path: &Path, file: &DataFile, reading: &ReadSummar
     if let Err(lost) = file.check() {
         output::notice(&format_args!("{path}: {lost}"));
     }
-    if let Some(cut) = &reading.cut {
+    if let Some(cut) = &summary.cut {
         output::notice(&format_args!("{path}: read up to there only: {cut}"));
     }
 }

@@ -11,7 +11,7 @@ use unspool_profile::output::flamegraph::{self, FlameGraph};
 use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
 use unspool_profile::{CpuState, FunctionId, NamedProfile, Profile, Selection, Time};
 
-use crate::args::{Filters, OnOff, OutputArgs, ReportArgs, ReportForm, TreeKind};
+use crate::args::{Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, TreeKind};
 use crate::commands;
 use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;
@@ -38,22 +38,22 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .map(|name| find(&named, name))
         .transpose()?;
     write_to(&args.output_args.output, |out| {
-        match args.output_args.form {
-            ReportForm::Text if view.samples.is_empty() => Ok(()),
-            ReportForm::Text => text::print(out, &view, args, around.as_deref()),
-            ReportForm::Json => json::print(out, &view),
-            ReportForm::Folded => folded::write(out, &view),
-            ReportForm::Flamegraph => {
+        match args.output_args.format {
+            ReportFormat::Text if view.samples.is_empty() => Ok(()),
+            ReportFormat::Text => text::print(out, &view, args, around.as_deref()),
+            ReportFormat::Json => json::print(out, &view),
+            ReportFormat::Folded => folded::write(out, &view),
+            ReportFormat::Flamegraph => {
                 let direction = match args.tree {
                     TreeKind::Callees | TreeKind::None => Direction::Callees,
                     TreeKind::Callers => Direction::Callers,
                 };
                 flamegraph::write(out, &view, graph(&args.output_args, direction))
             }
-            ReportForm::Pprof => pprof::write(out, &view),
-            ReportForm::Firefox => firefox::write(out, &view),
-            ReportForm::Speedscope => speedscope::write(out, &view),
-            ReportForm::PerfScript => perf_script::write(out, &view),
+            ReportFormat::Pprof => pprof::write(out, &view),
+            ReportFormat::Firefox => firefox::write(out, &view),
+            ReportFormat::Speedscope => speedscope::write(out, &view),
+            ReportFormat::PerfScript => perf_script::write(out, &view),
         }
     })?;
     Ok(status(is_whole && !view.samples.is_empty()))
@@ -61,12 +61,12 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 
 /// The parameters of a flame graph.
 pub(super) fn graph<F: clap::ValueEnum + Send + Sync>(
-    shown: &OutputArgs<F>,
+    output_args: &OutputArgs<F>,
     direction: Direction,
 ) -> FlameGraph {
     FlameGraph {
         direction,
-        max_height: shown.max_height.get(),
+        max_height: output_args.max_height.get(),
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let selection = Selection::new(&file, args)?;
     let shown = TableView {
         file: &file,
-        reading: &reading,
+        table: &reading,
         selection: &selection,
     };
     if !selection.is_all() && shown.selected_fdes().next().is_none() {
@@ -60,7 +60,7 @@ fn synthesize_rows(file: &ElfFile) -> anyhow::Result<SourceTable> {
     Ok(SourceTable {
         table: synthesis.table,
         problems: Vec::new(),
-        summary: EntryCounts::default(),
+        counts: EntryCounts::default(),
         sections: Vec::new(),
         hdr_size: 0,
     })
@@ -144,13 +144,13 @@ fn print_name(out: &mut impl Write, file: &ElfFile, start: Vaddr) -> std::io::Re
 /// The table to show.
 struct TableView<'a> {
     file: &'a ElfFile,
-    reading: &'a SourceTable,
+    table: &'a SourceTable,
     selection: &'a Selection,
 }
 
 impl TableView<'_> {
     fn selected_fdes(&self) -> impl Iterator<Item = &Fde> {
-        let fdes = self.reading.table.fdes().iter();
+        let fdes = self.table.table.fdes().iter();
         fdes.filter(|fde| self.selection.has(fde))
     }
 
@@ -161,10 +161,7 @@ impl TableView<'_> {
 
     /// Reports that there is no entry, and which entries are nearby.
     fn report_nothing(&self, args: &ShowArgs) -> anyhow::Result<()> {
-        let around = self
-            .selection
-            .pc
-            .map(|pc| Neighbours::find(self.reading, pc));
+        let around = self.selection.pc.map(|pc| Neighbours::find(self.table, pc));
         let place = match (self.selection.pc, &args.function) {
             (Some(pc), None) => pc.to_string(),
             (None, Some(name)) => format!("function {name}"),
@@ -186,7 +183,7 @@ impl TableView<'_> {
     fn text(&self) -> anyhow::Result<()> {
         let mut out = output::text();
         self.head(&mut out)?;
-        let table = &self.reading.table;
+        let table = &self.table.table;
         for fde in self.selected_fdes() {
             print_name(&mut out, self.file, fde.start)?;
             writeln!(out, "{}", FdeText(fde))?;
@@ -205,7 +202,7 @@ impl TableView<'_> {
         self.head(&mut out)?;
         let is_wanted = |fde: &Fde| self.selection.has(fde);
         let sections = self.sections(from)?;
-        instructions::for_each(&sections, &self.reading.table, is_wanted, |fde, listing| {
+        instructions::for_each(&sections, &self.table.table, is_wanted, |fde, listing| {
             print_name(&mut out, self.file, fde.start)?;
             writeln!(out, "{}", FdeText(fde))?;
             Ok(listing.print(&mut out)?)
@@ -215,12 +212,12 @@ impl TableView<'_> {
 
     /// The properties of the whole table. Its problems are in comments.
     fn head(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let table = &self.reading.table;
+        let table = &self.table.table;
         writeln!(out, "{}", AbiText(table.abi()))?;
-        for origin in &self.reading.sections {
+        for origin in &self.table.sections {
             writeln!(out, "# section {}, {} bytes", origin.name, origin.size)?;
         }
-        if tables::hdr_is_complete(self.file, self.reading) == Some(false) {
+        if tables::hdr_is_complete(self.file, self.table) == Some(false) {
             writeln!(out, "# .eh_frame_hdr {SUSPECT_HDR}")?;
         }
         for overlap in table.overlaps(MAX_OVERLAPS) {
@@ -238,7 +235,7 @@ impl TableView<'_> {
     }
 
     fn entries(&self) -> Vec<Value> {
-        let table = &self.reading.table;
+        let table = &self.table.table;
         let row = |start: RowStart| {
             let row = table.row(start.row)?;
             let text = RowText(&row, table.abi()).to_string();
@@ -254,7 +251,7 @@ impl TableView<'_> {
         let mut entries = Vec::new();
         let is_wanted = |fde: &Fde| self.selection.has(fde);
         let sections = self.sections(from)?;
-        instructions::for_each(&sections, &self.reading.table, is_wanted, |fde, listing| {
+        instructions::for_each(&sections, &self.table.table, is_wanted, |fde, listing| {
             let (cie, rows, past_end) = listing.json();
             let mut entry = entry(self.file, fde, &rows);
             if let Some(object) = entry.as_object_mut() {
@@ -268,9 +265,9 @@ impl TableView<'_> {
     }
 
     fn json(&self, entries: &[Value]) -> anyhow::Result<()> {
-        let table = &self.reading.table;
+        let table = &self.table.table;
         let problems: Vec<_> = self
-            .reading
+            .table
             .problems
             .iter()
             .map(ToString::to_string)
@@ -288,15 +285,15 @@ impl TableView<'_> {
             })
             .collect();
         let sections: Vec<Value> = self
-            .reading
+            .table
             .sections
             .iter()
             .map(|origin| json!({ "name": origin.name, "bytes": origin.size }))
             .collect();
-        let hdr = tables::hdr_is_complete(self.file, self.reading);
+        let hdr = tables::hdr_is_complete(self.file, self.table);
         let is_hole = entries.is_empty();
         let pc = self.selection.pc.filter(|_| is_hole);
-        let neighbours = pc.map(|pc| Neighbours::find(self.reading, pc));
+        let neighbours = pc.map(|pc| Neighbours::find(self.table, pc));
         let body = json!({
             "abi": AbiText(table.abi()).to_string(),
             "sections": sections,
@@ -319,8 +316,8 @@ struct Neighbours<'a> {
 }
 
 impl<'a> Neighbours<'a> {
-    fn find(reading: &'a SourceTable, pc: Vaddr) -> Self {
-        let fdes = || reading.table.fdes().iter();
+    fn find(table: &'a SourceTable, pc: Vaddr) -> Self {
+        let fdes = || table.table.fdes().iter();
         Neighbours {
             before: fdes().filter(|f| f.end <= pc).max_by_key(|f| f.end),
             after: fdes().filter(|f| f.start > pc).min_by_key(|f| f.start),

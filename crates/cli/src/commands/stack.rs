@@ -59,7 +59,7 @@ struct ThreadStack<'a> {
 struct ProcessStacks<'a> {
     subject: StackSubject<'a>,
     snapshot: &'a dyn Snapshot,
-    space: &'a SnapshotUnwinder<'a>,
+    unwinder: &'a SnapshotUnwinder<'a>,
     threads: Vec<ThreadStack<'a>>,
     /// The process, if it is or was stopped, and the time that it was stopped before.
     stopped: Option<(&'a Process, Duration)>,
@@ -132,7 +132,7 @@ impl ProcessStacks<'_> {
 impl StackReport<'_> {
     /// The module and address of a frame, and its name.
     fn locate(&self, frame: &StackFrame) -> Option<(FrameLocation, AddressName<'_>)> {
-        let at = self.stacks.space.locate(frame.code)?;
+        let at = self.stacks.unwinder.locate(frame.code)?;
         let name = self.names.get(&at.module.file, at.lookup)?;
         Some((at, name))
     }
@@ -198,9 +198,9 @@ impl StackCommand<'_> {
         &mut self,
         pid: u32,
         process: &Process,
-        mut copying: CopyRequest,
+        mut request: CopyRequest,
     ) -> anyhow::Result<bool> {
-        let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
+        let copied = process.prefetch_stacks_and(request.bytes, &request.others);
         // The targets of pointers are not copied.
         if !self.args.strings && !self.args.locals {
             process.resume();
@@ -209,24 +209,24 @@ impl StackCommand<'_> {
         let threads = self.walk(process, &space);
         let stacks = threads.iter().filter_map(|thread| thread.stack.as_ref());
         let missing: Vec<RuntimeAddr> = stacks.filter_map(|stack| stack.missing).collect();
-        let may_grow = copying.bytes < MAX_COPY_BYTES && copying.copied != Some(copied);
+        let may_grow = request.bytes < MAX_COPY_BYTES && request.copied != Some(copied);
         // A process that has exited was reported all the same.
         if !missing.is_empty()
             && may_grow
             && let Ok(again) = Process::attach(pid)
         {
-            copying.stopped += process.stopped();
-            copying.bytes *= COPY_GROWTH_FACTOR;
-            copying.copied = Some(copied);
-            copying.others.extend(missing);
-            return self.copied(pid, &again, copying);
+            request.stopped += process.stopped();
+            request.bytes *= COPY_GROWTH_FACTOR;
+            request.copied = Some(copied);
+            request.others.extend(missing);
+            return self.copied(pid, &again, request);
         }
         self.finish(&ProcessStacks {
             subject: StackSubject::Process(pid),
             snapshot: process,
-            space: &space,
+            unwinder: &space,
             threads,
-            stopped: Some((process, copying.stopped)),
+            stopped: Some((process, request.stopped)),
         })
     }
 
@@ -244,7 +244,7 @@ impl StackCommand<'_> {
         let seen = ProcessStacks {
             subject: StackSubject::Core(path),
             snapshot: &core,
-            space: &space,
+            unwinder: &space,
             threads: self.walk(&core, &space),
             stopped: None,
         };
@@ -266,11 +266,11 @@ impl StackCommand<'_> {
         let mut traced = TracedCommand::spawn(command)?;
         let pid = traced.pid();
         let passed_on = signals.forward_to(pid).context("cannot pass on signals")?;
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             match traced.run_until_fatal_signal()? {
                 CommandEvent::Exited(exit) => {
-                    if !is_told {
+                    if !is_reported {
                         signals::report_exit(exit);
                     }
                     signals::die_by_sigint(exit);
@@ -279,16 +279,16 @@ impl StackCommand<'_> {
                 CommandEvent::Unobserved { signal, error } => {
                     let error = anyhow::Error::from(error).context(text::signal_text(&signal));
                     output::error(&format_args!("{error:#}"));
-                    is_told = true;
+                    is_reported = true;
                 }
                 CommandEvent::Fatal(process) => {
-                    is_told = true;
+                    is_reported = true;
                     passed_on.stop_forwarding(process.signal().map_or(0, |signal| signal.number));
                     let space = SnapshotUnwinder::new(&*process, &*process, self.store);
                     let seen = ProcessStacks {
                         subject: StackSubject::Command(words, pid),
                         snapshot: &*process,
-                        space: &space,
+                        unwinder: &space,
                         threads: self.walk(&*process, &space),
                         stopped: None,
                     };
@@ -306,14 +306,14 @@ impl StackCommand<'_> {
     fn walk<'s>(
         &self,
         snapshot: &'s dyn Snapshot,
-        space: &SnapshotUnwinder<'_>,
+        unwinder: &SnapshotUnwinder<'_>,
     ) -> Vec<ThreadStack<'s>> {
         let keep = if self.args.registers || self.shows_values() {
             WalkDetail::Registers
         } else {
             WalkDetail::Frames
         };
-        let walk = |thread| space.walk(thread, self.args.max_frames.get(), keep);
+        let walk = |thread| unwinder.walk(thread, self.args.max_frames.get(), keep);
         snapshot
             .threads()
             .iter()
@@ -330,34 +330,35 @@ impl StackCommand<'_> {
     }
 
     /// Prints a report and builds missing tables; returns whether the stacks are as requested.
-    fn finish(&mut self, seen: &ProcessStacks<'_>) -> anyhow::Result<bool> {
-        let tables = self.args.args.then(|| self.tables(seen));
-        let root = seen.root();
+    fn finish(&mut self, stacks: &ProcessStacks<'_>) -> anyhow::Result<bool> {
+        let tables = self.args.args.then(|| self.tables(stacks));
+        let root = stacks.root();
         let files = self.shows_values();
-        let files = files.then(|| DebugInfoFiles::open(seen.space, seen.stacks(), root.as_deref()));
+        let files =
+            files.then(|| DebugInfoFiles::open(stacks.unwinder, stacks.stacks(), root.as_deref()));
         let described = files.as_ref().map(DebugInfo::read);
         report_problems(described.as_ref());
         let memory = WithFiles {
-            memory: seen.snapshot.memory(),
-            space: seen.space,
+            memory: stacks.snapshot.memory(),
+            unwinder: stacks.unwinder,
         };
         let mut report = StackReport {
-            stacks: seen,
+            stacks,
             read: RefCell::default(),
             stopped: None,
-            names: self.names(seen, root.as_ref()),
+            names: self.names(stacks, root.as_ref()),
             query: ValueQuery {
-                snapshot: seen.snapshot,
-                space: seen.space,
+                snapshot: stacks.snapshot,
+                unwinder: stacks.unwinder,
                 memory: &memory,
                 tables: tables.as_ref(),
-                described: described.as_ref(),
+                debug_info: described.as_ref(),
                 with_locals: self.args.locals,
                 with_strings: self.args.strings,
             },
             with_registers: self.args.registers,
         };
-        if let Some((process, before)) = seen.stopped {
+        if let Some((process, before)) = stacks.stopped {
             report.read_and_resume(process, before);
         }
         let layout = self.layout();
@@ -366,19 +367,19 @@ impl StackCommand<'_> {
             Format::Json => json::print(out, &report, layout),
         })?;
         report_problems(described.as_ref());
-        for notice in seen.space.take_notices() {
+        for notice in stacks.unwinder.take_notices() {
             output::notice(&notice);
         }
         if !self.args.no_cache {
-            missing::compile_missing(seen.space, self.store);
+            missing::compile_missing(stacks.unwinder, self.store);
         }
-        Ok(!self.args.reliable || seen.is_reliable())
+        Ok(!self.args.reliable || stacks.is_reliable())
     }
 
     /// The argument tables of the modules of frames; missing ones are built.
-    fn tables(&self, seen: &ProcessStacks<'_>) -> ArgTables {
+    fn tables(&self, stacks: &ProcessStacks<'_>) -> ArgTables {
         let table = |file: &ElfFile| table_of_arguments(file, self.store);
-        let tables = ArgTables::load(seen.space, seen.stacks(), table);
+        let tables = ArgTables::load(stacks.unwinder, stacks.stacks(), table);
         if tables.is_empty() {
             output::notice(
                 &"no module here has the types of its functions: build with -g, or with gcc -gctf and `unspool ctf link --into`",
@@ -396,12 +397,12 @@ impl StackCommand<'_> {
     }
 
     /// The names of all frames.
-    fn names(&self, seen: &ProcessStacks<'_>, root: Option<&PathBuf>) -> FileNames {
-        let frames = seen.stacks().flat_map(|stack| &stack.frames);
-        let located: Vec<FrameLocation> = frames
-            .filter_map(|frame| seen.space.locate(frame.code))
+    fn names(&self, stacks: &ProcessStacks<'_>, root: Option<&PathBuf>) -> FileNames {
+        let frames = stacks.stacks().flat_map(|stack| &stack.frames);
+        let location: Vec<FrameLocation> = frames
+            .filter_map(|frame| stacks.unwinder.locate(frame.code))
             .collect();
-        let addresses = located.iter().map(|at| (&at.module.file, at.lookup));
+        let addresses = location.iter().map(|at| (&at.module.file, at.lookup));
         let detail = if self.args.no_lines {
             NameDetail::Functions
         } else {
@@ -412,9 +413,9 @@ impl StackCommand<'_> {
 }
 
 /// Reports why variables are incomplete, for each module up to a limit.
-fn report_problems(described: Option<&DebugInfo<'_>>) {
+fn report_problems(debug_info: Option<&DebugInfo<'_>>) {
     let mut by_module: BTreeMap<PathBuf, Vec<TypesError>> = BTreeMap::new();
-    for problem in described.into_iter().flat_map(DebugInfo::take_problems) {
+    for problem in debug_info.into_iter().flat_map(DebugInfo::take_problems) {
         match problem {
             ValueProblem::Types { module, error } => {
                 by_module.entry(module).or_default().push(error);

@@ -79,7 +79,7 @@ fn one(path: &Path) -> anyhow::Result<FileStats> {
         Err(error) => return Err(error.into()),
     };
     super::report_problems(&file, &reading);
-    FileStats::of(&file, &reading, encoded.as_ref())
+    FileStats::from_file(&file, &reading, encoded.as_ref())
 }
 
 fn total(all: &[FileStats]) -> Option<FileStats> {

@@ -57,7 +57,7 @@ impl Hashes {
 /// The result for a file.
 struct VerifyOutcome {
     path: PathBuf,
-    proof: anyhow::Result<TableVerification>,
+    verification: anyhow::Result<TableVerification>,
 }
 
 /// A given table, to be compared with a file's rows.
@@ -91,7 +91,7 @@ fn prove_table(file: &Path, table: &Path, format: Format) -> VerifyOutcome {
     let given = read_table(table).map(|bytes| GivenTable { path: table, bytes });
     VerifyOutcome {
         path: file.to_path_buf(),
-        proof: given.and_then(|given| prove(file, Some(&given), format)),
+        verification: given.and_then(|given| prove(file, Some(&given), format)),
     }
 }
 
@@ -99,16 +99,16 @@ fn prove_all(paths: &[PathBuf], format: Format) -> Vec<VerifyOutcome> {
     let (files, unreadable) = elf_files::find(paths);
     let unreadable = unreadable.into_iter().map(|(path, error)| VerifyOutcome {
         path,
-        proof: Err(error),
+        verification: Err(error),
     });
     let mut outcomes: Vec<VerifyOutcome> = unreadable.collect();
     let prove_one = |path: PathBuf| VerifyOutcome {
-        proof: prove(&path, None, format),
+        verification: prove(&path, None, format),
         path,
     };
     outcomes.par_extend(files.into_par_iter().map(prove_one));
     // Files found in a folder need not have a table; named files must.
-    outcomes.retain(|outcome| match &outcome.proof {
+    outcomes.retain(|outcome| match &outcome.verification {
         Ok(_) => true,
         Err(error) => !super::is_missing(error) || paths.contains(&outcome.path),
     });
@@ -193,7 +193,7 @@ fn report(
     let mut total = SourceComparison::default();
     let mut status = 0;
     for outcome in outcomes {
-        match &outcome.proof {
+        match &outcome.verification {
             Ok(proof) => {
                 total.distinct_rows += proof.comparison.distinct_rows;
                 total.add(proof.comparison.clone());
@@ -228,9 +228,11 @@ fn print_text(
     seconds: f64,
 ) -> anyhow::Result<()> {
     let mut out = output::text();
-    let proofs: Vec<&TableVerification> = outcomes.iter().flat_map(|o| &o.proof).collect();
-    let is_shown = |proof: &&&TableVerification| outcomes.len() == 1 || !proof.is_clean();
-    for proof in proofs.iter().filter(is_shown) {
+    let verifications: Vec<&TableVerification> =
+        outcomes.iter().flat_map(|o| &o.verification).collect();
+    let is_shown =
+        |verification: &&&TableVerification| outcomes.len() == 1 || !verification.is_clean();
+    for proof in verifications.iter().filter(is_shown) {
         let c = &proof.comparison;
         let of = match proof.is_embedded {
             true => "the table in the file: ",
@@ -248,13 +250,17 @@ fn print_text(
             writeln!(out, "  at {}: {}", mismatch.at, mismatch.what)?;
         }
     }
-    if outcomes.len() > 1 && !proofs.is_empty() {
+    if outcomes.len() > 1 && !verifications.is_empty() {
         let rate = as_f64(total.rows) / seconds.max(1e-9) / 1e6;
         writeln!(
             out,
             "{} {}: {}; {rate:.1} million rows/s",
-            proofs.len(),
-            if proofs.len() == 1 { "file" } else { "files" },
+            verifications.len(),
+            if verifications.len() == 1 {
+                "file"
+            } else {
+                "files"
+            },
             counts(total)
         )?;
     }
@@ -274,7 +280,7 @@ fn print_json(
     total: &SourceComparison,
     seconds: f64,
 ) -> anyhow::Result<()> {
-    let file = |outcome: &VerifyOutcome| match &outcome.proof {
+    let file = |outcome: &VerifyOutcome| match &outcome.verification {
         Ok(proof) => as_json(proof),
         Err(error) => super::error_object(&outcome.path, error),
     };
@@ -287,23 +293,23 @@ fn print_json(
     Ok(output::document("verify", &body)?)
 }
 
-fn as_json(proof: &TableVerification) -> Value {
-    let mismatches = proof.comparison.mismatches.iter();
+fn as_json(verification: &TableVerification) -> Value {
+    let mismatches = verification.comparison.mismatches.iter();
     let mismatches: Vec<Value> = mismatches
         .map(|m| json!({ "address": output::address(m.at.0), "what": m.what.to_string() }))
         .collect();
     json!({
-        "file": proof.path.to_string_lossy(),
-        "build_id": proof.build_id,
-        "sha256": proof.hashes.as_ref().map(|hashes| &hashes.file),
-        "table": proof.hashes.as_ref().map(|hashes| json!({
+        "file": verification.path.to_string_lossy(),
+        "build_id": verification.build_id,
+        "sha256": verification.hashes.as_ref().map(|hashes| &hashes.file),
+        "table": verification.hashes.as_ref().map(|hashes| json!({
             "sha256": hashes.table,
             "bytes": hashes.table_bytes,
             "format_version": layout::VERSION,
-            "embedded": proof.is_embedded,
+            "embedded": verification.is_embedded,
         })),
-        "bad_entries": proof.bad_entries,
-        "counts": numbers(&proof.comparison),
+        "bad_entries": verification.bad_entries,
+        "counts": numbers(&verification.comparison),
         "mismatches": mismatches,
     })
 }

@@ -411,7 +411,7 @@ fn a_row_that_depends_on_a_condition_is_refused() {
 }
 
 #[test]
-fn what_has_directives_is_kept() {
+fn existing_directives_are_kept() {
     let kept = "\t.globl g\ng:\t.cfi_startproc\n\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n";
     let (status, written, said) = annotated("f.s", &format!("{kept}{FRAMED}"));
     assert_eq!(status, Some(0), "{said}");
@@ -423,7 +423,7 @@ fn what_has_directives_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_known_is_told_by_its_line() {
+fn unknown_frames_are_reported_with_their_line() {
     let cases = [
         (
             "\t.globl f\nf:\tpush %rax; push %rax\n\tpop %rax\n\tpop %rax\n\tret\n",

@@ -101,28 +101,28 @@ fn frames(program: &str, options: &[&str]) -> Vec<(String, Vec<Value>)> {
 }
 
 /// Whether a reported value is the program's value, or one of them.
-fn is_right(told: &str, truth: &str) -> bool {
-    truth.split('|').any(|truth| is_this(told, truth))
+fn is_right(value: &str, truth: &str) -> bool {
+    truth.split('|').any(|truth| is_this(value, truth))
 }
 
-fn is_this(told: &str, truth: &str) -> bool {
+fn is_this(value: &str, truth: &str) -> bool {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => i128::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     };
-    let told_number = number(told.split(' ').next().unwrap());
+    let value_number = number(value.split(' ').next().unwrap());
     truth == "*"
-        || told.replace([' ', '\n'], "") == truth
-        || told
+        || value.replace([' ', '\n'], "") == truth
+        || value
             .strip_suffix('\'')
-            .and_then(|told| told.chars().last())
+            .and_then(|value| value.chars().last())
             .map(String::from)
             == Some(truth.to_owned())
-        || told_number.is_some() && told_number == number(truth)
-        || matches!((told, truth), ("true", "1") | ("false", "0"))
+        || value_number.is_some() && value_number == number(truth)
+        || matches!((value, truth), ("true", "1") | ("false", "0"))
 }
 
-/// Compares all frames, with what debugging information describes; yields those values that were told as certain.
+/// Compares all frames with debugging information; yields those values that were certain.
 fn compare(program: &str, options: &[&str]) -> Vec<String> {
     let truth = truth(program);
     let frames = frames(program, options);
@@ -141,10 +141,10 @@ fn compare(program: &str, options: &[&str]) -> Vec<String> {
             if !["exact", "described"].contains(&certainty) {
                 continue;
             }
-            let told = argument["value"].as_str().unwrap();
+            let value = argument["value"].as_str().unwrap();
             assert!(
-                is_right(told, truth),
-                "{options:?}: {function}, argument {index}: {told}, was {truth}\n{frames:#?}"
+                is_right(value, truth),
+                "{options:?}: {function}, argument {index}: {value}, was {truth}\n{frames:#?}"
             );
             if certainty == "exact" {
                 certain.push(format!("{function} {index}"));
@@ -161,7 +161,7 @@ fn compare(program: &str, options: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_told_as_certain_is_right() {
+fn certain_values_are_correct() {
     let levels = ["-O0", "-O1", "-O2", "-O3", "-Os", "-Og"];
     let others = [
         &["-fcf-protection=none"][..],
@@ -187,12 +187,12 @@ fn what_is_told_as_certain_is_right() {
 
 /// Functions without types make no other value wrong, nor needlessly unknown.
 #[test]
-fn what_types_leave_out_is_not_told_as_certain() {
+fn incomplete_types_have_no_certain_values() {
     for others in [&["-fcf-protection=none"][..], &["-g"]] {
         let certain = compare("arguments_types", &[&["-O2"], others].concat());
         for wanted in ["old_kept 1", "old_kept 2", "transparent 0"] {
-            let is_told = certain.iter().any(|own| own == wanted);
-            assert!(is_told, "{others:?}: {wanted}: {certain:?}");
+            let is_reported = certain.iter().any(|own| own == wanted);
+            assert!(is_reported, "{others:?}: {wanted}: {certain:?}");
         }
         let is_right_by_luck = |own: &str| own.starts_with("is_apart") || own == "transparent 2";
         assert!(
@@ -203,7 +203,7 @@ fn what_types_leave_out_is_not_told_as_certain() {
 }
 
 #[test]
-fn what_was_passed_in_vector_registers_is_told() {
+fn vector_register_arguments_are_reported() {
     for others in [&["-fcf-protection=none"][..], &["-mavx2"], &["-g"]] {
         let options: Vec<&str> = [&["-O2"], others].concat();
         let certain = compare("arguments_float", &options);
@@ -234,7 +234,7 @@ fn what_was_passed_in_vector_registers_is_told() {
 }
 
 #[test]
-fn what_functions_still_have_is_told() {
+fn values_still_in_the_frame_are_reported() {
     let certain = compare("arguments", &["-O2"]);
     // What is read behind the call, and what the caller knows by heart.
     for wanted in [
@@ -274,7 +274,7 @@ fn what_functions_still_have_is_told() {
 /// Prototypes are read from units with split debug information. Missing files are reported: they
 /// may be available the next time.
 #[test]
-fn what_functions_of_split_units_take_is_told() {
+fn arguments_of_split_units_are_reported() {
     let whole = compare("arguments", &["-O2", "-g"]);
     assert!(whole.len() > 25, "{whole:?}");
     for version in ["-gdwarf-4", "-gdwarf-5"] {
@@ -289,8 +289,11 @@ fn what_functions_of_split_units_take_is_told() {
     let is_of_program = |(function, _): &(String, Vec<Value>)| function == "forgets";
     let (without, said) = report(folder, harness::new_cache());
     assert!(!with_arguments(&without).iter().any(is_of_program));
-    let told = format!("{} is not there", file.display());
-    let lines: Vec<_> = said.lines().filter(|line| line.contains(&told)).collect();
+    let message = format!("{} is not there", file.display());
+    let lines: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains(&message))
+        .collect();
     assert!(
         matches!(&*lines, [line] if line.contains("the unit at 0x0 is in program.dwo")),
         "{said}"
@@ -301,7 +304,7 @@ fn what_functions_of_split_units_take_is_told() {
 }
 
 #[test]
-fn what_functions_keep_on_purpose_is_told() {
+fn deliberately_kept_arguments_are_reported() {
     let kept = ["inner 0", "outer 0", "outer 1", "outer 2", "outer 3"];
     for optimization in ["-O0", "-O2", "-O3"] {
         let certain = compare("arguments_kept", &[optimization]);
@@ -371,7 +374,7 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
 
 /// Functions for which gdb has no value either: no table has their parameters.
 #[test]
-fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
+fn arguments_without_a_prototype_are_unknown_rather_than_gone() {
     let folder = tempfile::tempdir().unwrap();
     let unknown = "its location at the call is not known";
     let gone = "it is in no known location any more";
@@ -414,7 +417,7 @@ fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
 
 /// The location of a parameter at the first instruction need not be valid at the call.
 #[test]
-fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
+fn initial_parameter_values_differ_from_passed_values() {
     let folder = tempfile::tempdir().unwrap();
     let truth = truth("arguments_swapped");
     for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
@@ -428,11 +431,11 @@ fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
             let frames = with_arguments(&report);
             let (_, arguments) = frames.iter().find(|(name, _)| name == "swapped").unwrap();
             for (argument, truth) in arguments.iter().zip(&truth["swapped"][0]) {
-                let told = argument["value"].as_str();
+                let value = argument["value"].as_str();
                 let what = format!("{compiler} {options:?}: {argument}");
-                assert!(told.is_none_or(|told| is_right(told, truth)), "{what}");
+                assert!(value.is_none_or(|value| is_right(value, truth)), "{what}");
                 // Values that callers compute are not recoverable from clang's code.
-                assert!(told.is_some() || compiler.ends_with("clang"), "{what}");
+                assert!(value.is_some() || compiler.ends_with("clang"), "{what}");
             }
         }
     }
@@ -441,7 +444,7 @@ fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
 /// Debugging information gives the name of a call's target. The dynamic linker decides which
 /// function that is.
 #[test]
-fn what_a_call_gave_another_function_is_not_described() {
+fn values_for_another_callee_are_not_reported() {
     let folder = tempfile::tempdir().unwrap();
     let truth = truth("arguments_interposed");
     let gcc = |words: &[&str]| {
@@ -470,10 +473,10 @@ fn what_a_call_gave_another_function_is_not_described() {
             let (_, arguments) = frames.iter().find(|(name, _)| name == "asked").unwrap();
             for (argument, truth) in arguments.iter().zip(called) {
                 let what = format!("{options:?}, {is_between}: {argument}");
-                let told = argument["value"].as_str().unwrap_or_default();
+                let value = argument["value"].as_str().unwrap_or_default();
                 let certainty = argument["certainty"].as_str().unwrap();
                 if ["exact", "described"].contains(&certainty) {
-                    assert!(is_right(told, truth), "{what}");
+                    assert!(is_right(value, truth), "{what}");
                 }
                 assert!(is_between == 1 || certainty == "described", "{what}");
             }

@@ -86,14 +86,14 @@ impl Printed {
 
     /// Asserts a complete stack, and that all notices are about tables that cannot be stored, with
     /// this reason.
-    fn assert_not_kept(&self, why: &str) {
+    fn assert_not_kept(&self, reason: &str) {
         self.assert_stack();
-        assert!(!self.err.is_empty(), "{why}: {self:?}");
+        assert!(!self.err.is_empty(), "{reason}: {self:?}");
         for line in self.err.lines() {
             let is_notice = line.starts_with("unspool: ")
                 && line.contains("no compiled table kept: ")
-                && line.contains(why);
-            assert!(is_notice, "{why}: {line}");
+                && line.contains(reason);
+            assert!(is_notice, "{reason}: {line}");
         }
     }
 }
@@ -240,7 +240,7 @@ fn a_program_with_the_build_id_of_another_has_tables_of_its_own() {
 
 /// Also in bytes that no lookup reads: in the table of a small program and in that of libc.
 #[test]
-fn a_bit_that_was_changed_is_told() {
+fn changed_bits_are_reported() {
     let directory = Folder::new();
     let program = program();
     let libc = unspool_testing::packages::path("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
@@ -509,7 +509,7 @@ fn a_table_that_does_not_reach_the_disk_is_not_kept() {
 
 /// Here the signal kills the command while it writes a table.
 #[test]
-fn what_a_killed_command_left_is_removed_an_hour_later() {
+fn leftovers_of_killed_commands_are_removed_after_an_hour() {
     for clean in [false, true] {
         let program = program();
         let directory = &program.directory;
@@ -563,8 +563,8 @@ fn without_a_usable_home_the_stack_is_shown() {
         unspool.env_remove("XDG_CACHE_HOME").env("HOME", home);
         let printed = stack(&running, unspool);
         printed.assert_not_kept(&format!(" {}/.cache: ", home.display()));
-        let is_told = |reason: &&str| printed.err.contains(reason);
-        assert!(reasons.iter().any(is_told), "{printed:?}");
+        let is_reported = |reason: &&str| printed.err.contains(reason);
+        assert!(reasons.iter().any(is_reported), "{printed:?}");
         printed.assert_one_notice(&program);
     }
     assert_eq!(fs::read(&file).unwrap(), b"");
@@ -1012,7 +1012,7 @@ fn a_cache_that_cannot_be_looked_at_is_an_error() {
 
 /// It only reads, and so does not report a read-only cache.
 #[test]
-fn output_that_nobody_reads_is_no_error() {
+fn a_closed_output_pipe_is_accepted() {
     let directory = Folder::new();
     let mut command = unspool(&directory);
     command.args(["cache", "list"]).stdout(Stdio::piped());

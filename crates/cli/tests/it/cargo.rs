@@ -148,7 +148,7 @@ fn a_crate_without_findings_is_clean() {
 }
 
 #[test]
-fn what_cannot_be_built_or_asked_for_is_said() {
+fn build_failures_and_bad_requests_are_reported() {
     let folder = kernels("fn broken( {\n");
     let (status, _, err) = cargo_unspool(folder.path(), &["check"]);
     assert_eq!(status, Some(2), "{err}");

@@ -91,7 +91,7 @@ fn source_is_assembled_with_the_options_of_the_environment() {
 
 /// Regressions: a temporary file was named, and the command of `$CC` was not reported.
 #[test]
-fn what_does_not_assemble_is_named_as_it_was_given() {
+fn assembler_errors_name_the_given_path() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write(
@@ -139,7 +139,7 @@ fn source_and_what_is_called_have_their_names() {
 }
 
 #[test]
-fn what_is_assumed_of_stores_by_an_index_is_said() {
+fn assumptions_on_indexed_stores_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let text = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tpush %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_rel_offset rbx, 0\n\tmov %edi, -64(%rsp,%rcx,4)\n\tpop %rbx\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore rbx\n\tret\n\t.cfi_endproc\n";
     fs::write(folder.path().join("f.s"), text).unwrap();
@@ -201,7 +201,7 @@ fn the_report_for_programs_says_the_same() {
 }
 
 #[test]
-fn what_cannot_be_proven_is_told_of_assembly_and_on_request() {
+fn unproven_rows_are_reported_for_assembly_and_on_request() {
     let folder = tempfile::tempdir().unwrap();
     // It is unknown whether the callee restores the stack.
     let source = WRONG.replace(
@@ -216,7 +216,7 @@ fn what_cannot_be_proven_is_told_of_assembly_and_on_request() {
 }
 
 #[test]
-fn data_between_instructions_is_no_code_that_nothing_leads_to() {
+fn inline_data_is_not_unreachable_code() {
     let folder = tempfile::tempdir().unwrap();
     let text = "\
 \t.globl\tf
@@ -289,7 +289,7 @@ f:
 }
 
 #[test]
-fn what_is_no_code_is_refused() {
+fn files_without_code_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("text"), "no code\n").unwrap();
     fs::write(folder.path().join("bad.s"), "\tno such instruction\n").unwrap();
@@ -312,7 +312,7 @@ fn what_is_no_code_is_refused() {
 }
 
 #[test]
-fn findings_are_told_to_code_scanning() {
+fn findings_are_written_as_sarif() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("push.s"), WRONG).unwrap();
     let (out, _) = run(folder.path(), &["--format", "sarif", "push.s"], 1);
@@ -555,7 +555,7 @@ fn a_baseline_has_what_is_known_wherever_it_is() {
 /// The rules of the standard are in `sarif.schema.json`, by clause; Python's `jsonschema` applies
 /// them.
 #[test]
-fn what_code_scanning_is_told_is_as_the_standard_demands() {
+fn sarif_output_follows_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let allowed = WRONG.replace(
         "\tcall\tg\n",
@@ -688,7 +688,7 @@ fn archives_are_checked_member_by_member() {
 
 /// The two kernels of GMP without directives (docs/checking.md) are members of glibc's archive.
 #[test]
-fn what_is_wrong_in_libc_is_found_in_its_archive() {
+fn errors_in_libc_are_found_in_its_archive() {
     let libc = unspool_testing::packages::path("/usr/lib/x86_64-linux-gnu/libc.a").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (out, _) = run(folder.path(), &["--lenient", libc.to_str().unwrap()], 1);
@@ -758,7 +758,7 @@ fn kernel_modules_are_checked_as_they_are_installed() {
 
 /// Assembly in a compiled program is checked as if it were alone: unproven rows are reported.
 #[test]
-fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
+fn linked_assembly_is_checked_as_hand_written() {
     let folder = tempfile::tempdir().unwrap();
     let text = "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n\tmov (%rdi), %rsp\n\tcall *%rsi\n\tret\n\t.cfi_endproc\n\t.size f, . - f\n";
     fs::write(folder.path().join("f.s"), text).unwrap();
@@ -782,7 +782,7 @@ fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
 
 /// The author of a function counts, not the author of most of the file.
 #[test]
-fn functions_without_entry_and_registers_that_are_lost_are_told_of_assembly_in_programs() {
+fn missing_entries_and_lost_registers_in_linked_assembly_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let entry = "\t.cfi_startproc\n\tpush %r14\n\t.cfi_adjust_cfa_offset 8\n\tpop %r14\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_endproc\n\tret\n";
     let function = |name: &str, body: &str| {
@@ -842,7 +842,7 @@ fn entry_points_of_source_and_of_programs_say_that_they_are_outermost() {
 
 /// In code without any table, functions lack entries; without code, there is nothing to check.
 #[test]
-fn objects_without_a_table_are_told_with_what_writes_one() {
+fn objects_without_a_table_are_reported_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let bare = "\t.globl f\nf:\tpush %rbx\n\tcall g\n\tpop %rbx\n\tret\n\t.globl table\ntable:\t.long 1, 2\n";
     for (name, text) in [("f", bare), ("data", "\t.data\n\t.long 1\n")] {
@@ -875,7 +875,7 @@ fn objects_without_a_table_are_told_with_what_writes_one() {
 }
 
 #[test]
-fn a_finding_says_by_which_way_it_is_come_to_and_after_which_line_to_write() {
+fn a_finding_has_its_path_and_insertion_line() {
     let folder = tempfile::tempdir().unwrap();
     // At line 14, the directives for the path from line 7 are missing.
     let text = "\
@@ -946,7 +946,7 @@ fn printed(body: &str) -> String {
 }
 
 #[test]
-fn expressions_are_told_as_formulas() {
+fn expressions_are_printed_as_formulas() {
     // The CFA is [rsp+8]+16, and rbx at rsp+8.
     let out = printed(
         "\tpush\t%rbx\n\t.cfi_escape 0x0f, 0x05, 0x77, 0x08, 0x06, 0x23, 0x10\n\t.cfi_escape 0x10, 0x03, 0x02, 0x77, 0x08\n\
@@ -968,8 +968,8 @@ fn expressions_are_told_as_formulas() {
 
 /// Both the stack pointer and %rbp determine the CFA; on another stack only %rbp does.
 #[test]
-fn a_wrong_offset_is_told_of_the_register_that_is_declared() {
-    let told = printed(
+fn a_wrong_offset_names_the_declared_register() {
+    let output = printed(
         "push %rbp
         .cfi_def_cfa %rsp, 16
         .cfi_offset %rbp, -16
@@ -983,17 +983,17 @@ fn a_wrong_offset_is_told_of_the_register_that_is_declared() {
         ret
         ",
     );
-    assert_eq!(told.matches("CFI").count(), 1, "{told}");
+    assert_eq!(output.matches("CFI").count(), 1, "{output}");
     for words in [
         "refuted CFI001 the CFA is rbp+16, and declared rbp-16",
         ".cfi_def_cfa %rbp, 16, in place of .cfi_def_cfa %rbp, -16",
     ] {
-        assert!(told.contains(words), "{told}");
+        assert!(output.contains(words), "{output}");
     }
 }
 
 #[test]
-fn registers_by_the_numbers_of_i386_are_told() {
+fn i386_register_numbers_are_reported() {
     let framed = |number: &str, register: &str| {
         format!(
             "\tpush\t%rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset {number}, -16\n\tmov\t%rsp, %rbp\n\t.cfi_def_cfa_register {register}\n\
@@ -1030,7 +1030,7 @@ fn registers_by_the_numbers_of_i386_are_told() {
 }
 
 #[test]
-fn what_calls_do_not_preserve_is_told() {
+fn rules_for_call_clobbered_registers_are_reported() {
     let saved_in_r10 = "\tmov\t%rbx, %r10\n\t.cfi_register %rbx, %r10\n\tmov\t%edi, %ebx\n\tcall\tg\n\tmov\t%r10, %rbx\n\t.cfi_restore %rbx\n\tret\n";
     let counted_from_r10 = "\tlea\t8(%rsp), %r10\n\t.cfi_def_cfa %r10, 0\n\tsub\t$24, %rsp\n\tcall\tg\n\tadd\t$24, %rsp\n\t.cfi_def_cfa %rsp, 8\n\tret\n";
     for (body, message) in [

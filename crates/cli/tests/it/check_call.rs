@@ -38,12 +38,12 @@ fn text(bytes: &[u8]) -> String {
 /// Asserts the exit status, and that the output contains some words.
 fn tells(output: &Output, code: i32, wanted: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "{output:?}");
-    let told = match code {
+    let message = match code {
         2 => text(&output.stderr),
         _ => text(&output.stdout),
     };
     for words in wanted {
-        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+        assert!(message.contains(words), "`{words}` is not in:\n{message}");
     }
 }
 
@@ -168,7 +168,7 @@ fn the_report_for_programs() {
 }
 
 #[test]
-fn what_cannot_be_called() {
+fn uncallable_functions_are_rejected() {
     let file = source("asm.s");
     for (function, arguments, words) in [
         ("no_such", &[][..], "has no function no_such"),

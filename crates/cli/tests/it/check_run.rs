@@ -38,13 +38,13 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_told_beside_the_code() {
+fn mismatches_are_reported_with_their_code() {
     let program = build();
     let program = program.to_str().unwrap();
     let output = run(&[], &[program, "wrong"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(text(&output.stdout), "");
-    let told = text(&output.stderr);
+    let messages = text(&output.stderr);
     for words in [
         "refuted CFI001 the CFA is rsp+16, and declared rsp+8: in wrong+0x1",
         "mov %edi, %ebx declared rsp+8 is rsp+16",
@@ -52,7 +52,7 @@ fn what_is_wrong_is_told_beside_the_code() {
         "1 of 22 functions called",
         "functions from compilers, left out: ",
     ] {
-        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+        assert!(messages.contains(words), "`{words}` is not in:\n{messages}");
     }
     // The source line is the one after the push.
     let source = fs::read_to_string(concat!(
@@ -64,7 +64,10 @@ fn what_is_wrong_is_told_beside_the_code() {
     let mut lines = lines.skip_while(|(_, line)| *line != "wrong:");
     let (behind, _) = lines.find(|(_, line)| line.starts_with("\tmov")).unwrap();
     let place = format!("asm.s:{}: refuted CFI001", behind + 1);
-    assert!(told.contains(&place), "`{place}` is not in:\n{told}");
+    assert!(
+        messages.contains(&place),
+        "`{place}` is not in:\n{messages}"
+    );
 }
 
 #[test]
@@ -116,23 +119,23 @@ fn rows_made_of_the_code() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = run(&from_code, &[program, "misleads"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let told = text(&output.stderr);
+    let messages = text(&output.stderr);
     assert!(
-        told.contains("the CFA is rsp+8, and declared rsp+16: in misleads+"),
-        "{told}"
+        messages.contains("the CFA is rsp+8, and declared rsp+16: in misleads+"),
+        "{messages}"
     );
     let output = run(&from_code, &[program, "moves"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let told = text(&output.stderr);
+    let messages = text(&output.stderr);
     assert!(
         // Not the last one: functions return.
-        told.ends_with("2 executed instructions have no row"),
-        "{told}"
+        messages.ends_with("2 executed instructions have no row"),
+        "{messages}"
     );
 }
 
 #[test]
-fn what_makes_less_of_the_result_is_said() {
+fn limits_of_the_result_are_reported() {
     let program = build();
     let program = program.to_str().unwrap();
     let output = run(&[], &[program, "ends"]);
@@ -149,7 +152,7 @@ fn what_makes_less_of_the_result_is_said() {
 
 /// A regression: "3 of 3 rows" was reported for a function that took an unobserved path later.
 #[test]
-fn functions_that_were_let_be_are_named() {
+fn retired_functions_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let c = "long f(long); int main(void) { for (long i = 0; i < 2000; i++) f(i == 1000); return 0; }\n";
     let asm = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\ttest %rdi, %rdi\n\tjne 1f\n\tret\n1:\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n\
@@ -168,27 +171,27 @@ fn functions_that_were_let_be_are_named() {
             .args(["--", "./often"]);
         text(&unspool.current_dir(&folder).output().unwrap().stderr)
     };
-    let told = run(&[]);
+    let report = run(&[]);
     // The program is named as it was given.
     assert!(
-        told.starts_with("./often: 1 of 1 functions called"),
-        "{told}"
+        report.starts_with("./often: 1 of 1 functions called"),
+        "{report}"
     );
     assert!(
-        told.contains("were compared (--visits K compares more): f"),
-        "{told}"
+        report.contains("were compared (--visits K compares more): f"),
+        "{report}"
     );
     let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
     assert_eq!(document["files"][0]["functions"][0]["let_be"], true);
-    let told = run(&["--visits", "100000"]);
+    let report = run(&["--visits", "100000"]);
     assert!(
-        told.contains("refuted CFI001") && !told.contains("let be"),
-        "{told}"
+        report.contains("refuted CFI001") && !report.contains("let be"),
+        "{report}"
     );
 }
 
 #[test]
-fn what_cannot_be_run() {
+fn unrunnable_programs_are_rejected() {
     for (arguments, command, words) in [
         (&[][..], &["/dev/null"][..], "cannot run /dev/null"),
         (
@@ -205,7 +208,7 @@ fn what_cannot_be_run() {
     ] {
         let output = run(arguments, command);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+        let messages = text(&output.stderr);
+        assert!(messages.contains(words), "`{words}` is not in:\n{messages}");
     }
 }

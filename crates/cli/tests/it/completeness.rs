@@ -107,10 +107,10 @@ fn check(built: &Built, way: &str, advised: Option<Advised>) {
     }
     let path = module.map(|name| built.folder.join(name).to_str().unwrap().to_owned());
     assert_eq!(advice["module"].as_str(), path.as_deref());
-    let told = advice["text"].as_str().unwrap();
-    assert!(told.contains(words), "{told}");
+    let advice_text = advice["text"].as_str().unwrap();
+    assert!(advice_text.contains(words), "{advice_text}");
     let line = text.lines().find(|line| line.contains(" of stacks: "));
-    assert!(line.unwrap().ends_with(told), "{text}");
+    assert!(line.unwrap().ends_with(advice_text), "{text}");
 }
 
 #[test]

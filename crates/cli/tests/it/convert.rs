@@ -132,14 +132,14 @@ fn printed(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
     for entry in document["entries"].as_array().unwrap() {
         for row in entry["rows"].as_array().unwrap() {
             let words = row["row"].as_str().unwrap().split_whitespace();
-            let is_told = |word: &&str| {
+            let is_reported = |word: &&str| {
                 ["cfa=", "ra=", "rbp="]
                     .iter()
                     .any(|name| word.starts_with(name))
             };
-            let told: Vec<&str> = words.filter(is_told).collect();
+            let rules: Vec<&str> = words.filter(is_reported).collect();
             let address = row["address"].as_str().unwrap().trim_start_matches("0x");
-            rows.push((u64::from_str_radix(address, 16).unwrap(), told.join(" ")));
+            rows.push((u64::from_str_radix(address, 16).unwrap(), rules.join(" ")));
         }
     }
     rows.sort();
@@ -331,7 +331,7 @@ fn findings(folder: &Path, file: &str) -> Vec<(String, String)> {
 
 /// gold does not support SFrame and concatenates sections.
 #[test]
-fn concatenated_sections_are_told_and_mended() {
+fn concatenated_sections_are_reported_and_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     for (name, file) in [("sframe", "sframe.c"), ("sorts", "cold.c")] {
@@ -360,11 +360,12 @@ fn concatenated_sections_are_told_and_mended() {
         &["-fuse-ld=bfd", "-o", "merged", "sframe.o", "sorts.o"],
         path,
     );
-    let told = findings(path, "concatenated");
+    let reported = findings(path, "concatenated");
     assert!(
-        told.iter()
+        reported
+            .iter()
             .any(|(code, message)| code == "CFI018" && message.contains("another header")),
-        "{told:?}"
+        "{reported:?}"
     );
     let arguments = [
         "convert",
@@ -378,8 +379,11 @@ fn concatenated_sections_are_told_and_mended() {
     ];
     let said = text(&unspool(&arguments, path));
     assert!(said.contains("1 more headers"), "{said}");
-    let told = findings(path, "mended");
-    assert!(told.iter().all(|(code, _)| code == "CFI017"), "{told:?}");
+    let reported = findings(path, "mended");
+    assert!(
+        reported.iter().all(|(code, _)| code == "CFI017"),
+        "{reported:?}"
+    );
     // GNU ld merges them: functions of the same names have the same rows.
     let rows = |file: &str| {
         let shown = unspool(
@@ -407,7 +411,7 @@ fn concatenated_sections_are_told_and_mended() {
 }
 
 #[test]
-fn functions_that_are_left_out_and_wrong_rows_are_told() {
+fn omitted_functions_and_wrong_rows_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let object = |name: &str, file: &str, more: &[&str]| {
@@ -423,10 +427,10 @@ fn functions_that_are_left_out_and_wrong_rows_are_told() {
         path,
     );
     success("gcc", &["-o", "part", "with.o", "without.o"], path);
-    let told = findings(path, "part");
+    let reported = findings(path, "part");
     assert!(
-        matches!(told.as_slice(), [(code, message)] if code == "CFI017" && message.contains("functions of .eh_frame have no row in .sframe")),
-        "{told:?}"
+        matches!(reported.as_slice(), [(code, message)] if code == "CFI017" && message.contains("functions of .eh_frame have no row in .sframe")),
+        "{reported:?}"
     );
 
     // One byte of a row is changed, as by a faulty linker.
@@ -457,11 +461,11 @@ fn functions_that_are_left_out_and_wrong_rows_are_told() {
     assert_eq!(file[last], 8);
     file[last] = 16;
     std::fs::write(path.join("wrong"), file).unwrap();
-    let told = findings(path, "wrong");
+    let reported = findings(path, "wrong");
     assert!(
-        matches!(told.as_slice(), [(code, message)] if code == "CFI016"
+        matches!(reported.as_slice(), [(code, message)] if code == "CFI016"
             && message == "the CFA; rsp+8 in .eh_frame; rsp+16 in .sframe"),
-        "{told:?}"
+        "{reported:?}"
     );
 }
 
@@ -497,14 +501,14 @@ fn converted_programs_of_the_distribution_have_no_findings() {
                 "{program}: {}",
                 text(&converted)
             );
-            let told = findings(path, "converted");
-            assert!(told.is_empty(), "{program}: {told:?}");
+            let reported = findings(path, "converted");
+            assert!(reported.is_empty(), "{program}: {reported:?}");
         }
     }
 }
 
 #[test]
-fn what_cannot_be_converted_is_refused_with_what_helps() {
+fn inconvertible_files_are_rejected_with_a_remedy() {
     let folder = program(&["-c"]);
     let path: PathBuf = folder.path().to_owned();
     for (arguments, message) in [

@@ -167,7 +167,7 @@ fn long_ways_have_the_lines_of_objdump() {
 }
 
 #[test]
-fn what_is_put_into_a_program_has_the_same_lines_in_objdump_and_here() {
+fn an_added_section_prints_the_same_as_in_objdump() {
     let folder = folder();
     for symbols in ["names", "symtab", "dynsym", "none"] {
         for objects in ["kinds.o", "one.o two.o three.o"] {
@@ -398,7 +398,7 @@ fn types_are_read_through_pipes() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_requests_are_reported() {
     let folder = folder();
     fs::write(folder.join("empty.c"), "int none;\n").unwrap();
     folder.tool("gcc", "-c empty.c -o empty.o");

@@ -122,7 +122,7 @@ fn verdicts_are_those_of_abidiff() {
     let mut wrong = Vec::new();
     for edit in sample(&edits, 3) {
         build(folder, "new", &edit.edited);
-        let told = [
+        let lines = [
             (
                 "DWARF",
                 edit.ours,
@@ -140,7 +140,7 @@ fn verdicts_are_those_of_abidiff() {
                 abidiff(folder, "old.dwarf.so new.dwarf.so"),
             ),
         ];
-        for (who, expected, said) in told {
+        for (who, expected, said) in lines {
             if expected != said {
                 wrong.push(format!(
                     "{}: {who} says {said}, and not {expected}",
@@ -164,7 +164,7 @@ fn gcc(folder: &Path, name: &str, source: &str, words: &str) {
 /// Static symbols are not part of an interface. For object files and static programs the global
 /// symbols count; if one side is types alone, the other's exports.
 #[test]
-fn what_is_static_is_not_exported() {
+fn static_symbols_are_not_exported() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let statics = "static long kept; __attribute__((noinline)) static long own(long a) { return kept += a; }\n\
@@ -209,7 +209,7 @@ fn what_is_static_is_not_exported() {
 
 /// A change is reported with the path that leads to it, and DWARF can be compared with BTF.
 #[test]
-fn a_change_is_told_with_its_way() {
+fn a_change_is_reported_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     build(folder, "old", SOURCE);

@@ -210,8 +210,8 @@ fn types_in_files_of_their_own_are_read() {
         assert_eq!(lines.len(), missing.len(), "{said}");
         for (line, path) in lines.iter().zip(&missing) {
             assert!(line.starts_with("unspool: gcc.so: "), "{said}");
-            let told = format!("{} is not there", path.display());
-            assert!(line.contains(&told), "{said}");
+            let message = format!("{} is not there", path.display());
+            assert!(line.contains(&message), "{said}");
         }
     }
 }
@@ -230,13 +230,13 @@ fn cxx_is_left_out() {
     folder.tool("gcc", "-g -c b.c -o b.o");
     folder.tool("g++", "a.o b.o -o both");
     let output = folder.unspool("ctf from-dwarf both");
-    let (told, said) = (
+    let (printed, said) = (
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8(output.stderr).unwrap(),
     );
     assert!(
-        told.contains("struct T {") && !told.contains("struct S"),
-        "{told}"
+        printed.contains("struct T {") && !printed.contains("struct S"),
+        "{printed}"
     );
     assert!(said.contains("1 unit is left out: C_plus_plus"), "{said}");
     let output = folder.unspool("ctf from-dwarf a.o");
@@ -245,7 +245,7 @@ fn cxx_is_left_out() {
 
 /// Enumerators that CTF cannot represent are reported, and are a finding.
 #[test]
-fn large_enumerators_are_told() {
+fn large_enumerators_are_reported() {
     let folder = TestFolder::new();
     let text = "enum e { SMALL = -1, LARGE = 1L << 40 } e;";
     fs::write(folder.join("a.c"), text).unwrap();
@@ -642,7 +642,7 @@ fn the_examples_of_to_btf_do_what_they_say() {
 
 /// Types that BTF cannot express are reported, and are a finding.
 #[test]
-fn what_btf_cannot_say_is_told() {
+fn types_unrepresentable_in_btf_are_reported() {
     let folder = TestFolder::new();
     let text = "typedef int v4 __attribute__((vector_size(16))); v4 vector; struct s { int a; v4 b; } s; int f(v4 x) { return x[0]; } int g(struct s *p) { return p->a; }";
     fs::write(folder.join("a.c"), text).unwrap();
@@ -788,7 +788,7 @@ fn names_are_no_commands_to_a_terminal() {
 
 /// A function without a type is distinguished from an unknown name.
 #[test]
-fn a_symbol_without_a_type_is_told() {
+fn untyped_symbols_are_reported() {
     let folder = TestFolder::new();
     fs::write(folder.join("a.c"), "static int hid(int x) { return x; } int (*volatile p)(int) = hid; int main(void) { return p(0); }").unwrap();
     folder.tool("gcc", "-g -gctf a.c -o a");

@@ -82,7 +82,7 @@ impl User {
 
     /// Its report for this user.
     fn doctor(&self) -> DoctorReport {
-        DoctorReport::of(&self.unspool(&["doctor", "--format", "json"]))
+        DoctorReport::from_output(&self.unspool(&["doctor", "--format", "json"]))
     }
 }
 
@@ -95,7 +95,7 @@ impl Drop for User {
 struct DoctorReport(Value);
 
 impl DoctorReport {
-    fn of(output: &Output) -> DoctorReport {
+    fn from_output(output: &Output) -> DoctorReport {
         assert_eq!(text(&output.stderr), "");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(report["schema"], "unspool.doctor");
@@ -162,7 +162,7 @@ fn perf_counts(user: &User, arguments: &[&str]) -> bool {
 }
 
 #[test]
-fn what_can_be_opened_is_what_perf_counts() {
+fn openable_events_are_those_perf_counts() {
     for user in User::all("events") {
         let report = user.doctor();
         let events = report
@@ -309,14 +309,14 @@ fn rings_are_as_large_as_they_can_be() {
 
 /// If `record` cannot work, the exit status reports it, and the remedy is that of its error.
 #[test]
-fn what_keeps_record_from_working() {
+fn doctor_reports_obstacles_of_record() {
     let user = &User::all("fails")[0];
     let limited = |arguments: &[&str]| {
         let mut command = user.command("prlimit");
         command.arg("--nofile=8:8").arg(&user.unspool);
         output(command.args(arguments), "util-linux")
     };
-    let report = DoctorReport::of(&limited(&["doctor", "--format", "json"]));
+    let report = DoctorReport::from_output(&limited(&["doctor", "--format", "json"]));
     assert_eq!(report.0["record_works"], false);
     let check = report.check("record");
     assert_eq!(check["state"], "failed");
@@ -363,7 +363,7 @@ fn a_container_is_one() {
         .arg(&user.unspool)
         .args(["doctor", "--format", "json"]);
     command.env("HOME", &user.folder);
-    let report = DoctorReport::of(&output(&mut command, "util-linux"));
+    let report = DoctorReport::from_output(&output(&mut command, "util-linux"));
     let value = report.check("container")["value"].as_str().unwrap();
     assert!(
         value.starts_with("yes: users of its own, processes of its own"),

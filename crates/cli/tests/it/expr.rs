@@ -106,7 +106,7 @@ fn bytes_become_the_rule_that_they_were_made_of() {
 }
 
 #[test]
-fn the_shorter_directive_is_told() {
+fn the_shorter_directive_is_printed() {
     for (rule, directive) in [
         ("cfa = rbp+16", ".cfi_def_cfa %rbp, 16"),
         ("rbx = *(cfa-16)", ".cfi_offset %rbx, -16"),
@@ -165,17 +165,20 @@ fn the_json_says_the_same() {
     let output = printed(&["--format", "json", "rbx = *(cfa-16)"]);
     let document: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(document["schema"], "unspool.expr");
-    let told = &document["statements"][0];
-    assert_eq!(told["formula"], "rbx = *(cfa-16)");
-    assert_eq!(told["operations"], "rbx = [{lit16; minus}]");
-    assert_eq!(told["expression"], serde_json::json!([0x40, 0x1c]));
-    assert_eq!(told["escape"], ".cfi_escape 0x10, 0x03, 0x02, 0x40, 0x1c");
-    assert_eq!(told["directive"], ".cfi_offset %rbx, -16");
+    let statement = &document["statements"][0];
+    assert_eq!(statement["formula"], "rbx = *(cfa-16)");
+    assert_eq!(statement["operations"], "rbx = [{lit16; minus}]");
+    assert_eq!(statement["expression"], serde_json::json!([0x40, 0x1c]));
+    assert_eq!(
+        statement["escape"],
+        ".cfi_escape 0x10, 0x03, 0x02, 0x40, 0x1c"
+    );
+    assert_eq!(statement["directive"], ".cfi_offset %rbx, -16");
     let output = printed(&["--format", "json", "{skip 0; breg7 0}"]);
     let document: Value = serde_json::from_str(&output).unwrap();
-    let told = &document["statements"][0];
+    let statement = &document["statements"][0];
     assert!(
-        told["formula"].is_null() && told["no_formula"].is_string(),
-        "{told}"
+        statement["formula"].is_null() && statement["no_formula"].is_string(),
+        "{statement}"
     );
 }

@@ -315,7 +315,7 @@ f:
 }
 
 #[test]
-fn what_is_remembered_in_a_condition_is_restored_there() {
+fn a_state_remembered_in_a_condition_is_restored_there() {
     let text = "\
 \t.globl f
 \t.type f, @function
@@ -384,7 +384,7 @@ fn registers_that_the_code_loses_are_not_hidden() {
 }
 
 #[test]
-fn what_is_assembled_more_than_once_is_let_be() {
+fn code_assembled_more_than_once_is_not_edited() {
     let in_function = |body: &str| {
         format!(
             "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n{body}\tret\n\t.cfi_endproc\n\t.size f, . - f\n"
@@ -424,7 +424,7 @@ fn what_is_assembled_more_than_once_is_let_be() {
 
 /// A register's slot is relative to the CFA: while that is wrong, the slot is, too.
 #[test]
-fn what_is_counted_from_a_cfa_that_stays_wrong_is_not_written() {
+fn rules_relative_to_a_wrong_cfa_are_not_written() {
     let text = "\t.macro saves
 \tsub $16, %rsp
 \tmov %rbx, 8(%rsp)
@@ -539,7 +539,7 @@ body:
 }
 
 #[test]
-fn what_is_included_is_let_be() {
+fn included_files_are_not_edited() {
     let folder = tempfile::tempdir().unwrap();
     let body = "\t.cfi_startproc\n\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n";
     let text = "\t.globl f\nf:\n\t.include \"body.inc\"\n";
@@ -606,7 +606,7 @@ fn by_hand(text: &str, findings: &Value) -> String {
 
 /// Following the proposals by hand gives the output of `--fix`.
 #[test]
-fn what_findings_ask_for_is_what_is_written() {
+fn fixes_write_what_findings_suggest() {
     let remember =
         "write after line 10: .cfi_remember_state; write after line 14: .cfi_restore_state";
     let early_return = |undone: &str| {

@@ -97,7 +97,7 @@ fn own_function(gdb: &Value, pc: u64) -> Option<String> {
 
 /// Unspool's values: for each name the current values, innermost first, and the value at entry.
 fn printed(report: &Value, gdb: &Value) -> PrintedVariables {
-    let mut told = PrintedVariables::new();
+    let mut variables = PrintedVariables::new();
     for frame in report["threads"][0]["frames"].as_array().unwrap() {
         let pc = frame["pc"].as_str().unwrap().trim_start_matches("0x");
         let pc = u64::from_str_radix(pc, 16).unwrap();
@@ -111,18 +111,20 @@ fn printed(report: &Value, gdb: &Value) -> PrintedVariables {
             is_parameter,
         };
         for argument in frame["arguments"].as_array().into_iter().flatten() {
-            let known = told.entry(named(argument, own.clone(), true)).or_default();
+            let known = variables
+                .entry(named(argument, own.clone(), true))
+                .or_default();
             known.0.extend(text(&argument["now"]));
             known.1 = text(&argument["value"]);
         }
         for variable in frame["variables"].as_array().into_iter().flatten() {
             let function = text(&variable["function"]).or_else(|| own.clone());
             let is_parameter = variable["parameter"] == true;
-            let known = told.entry(named(variable, function, is_parameter));
+            let known = variables.entry(named(variable, function, is_parameter));
             known.or_default().0.extend(text(&variable["value"]));
         }
     }
-    told
+    variables
 }
 
 /// Compares unspool's values with gdb's.
@@ -147,7 +149,7 @@ fn ways<'w>(
 }
 
 #[test]
-fn of_clangs_programs_all_that_gdb_knows_is_told() {
+fn variables_of_clang_programs_equal_gdbs() {
     let levels = ["-O0", "-O1", "-O2", "-Os"].into_iter();
     let all = levels.flat_map(|level| FORMATS.map(|format| [level, format]));
     for options in sample(all, 3) {
@@ -158,7 +160,7 @@ fn of_clangs_programs_all_that_gdb_knows_is_told() {
 }
 
 #[test]
-fn of_programs_in_cpp_all_that_gdb_knows_is_told() {
+fn variables_of_cpp_programs_equal_gdbs() {
     for options in [["-O0", "-g"], ["-O1", "-g"], ["-O2", "-gdwarf-4"]] {
         let killed = killed("/usr/bin/g++", "variables.cc", &options);
         let compared = compare(&killed, &format!("{options:?}"));
@@ -167,7 +169,7 @@ fn of_programs_in_cpp_all_that_gdb_knows_is_told() {
 }
 
 #[test]
-fn arrays_that_the_program_computes_the_length_of_are_told() {
+fn arrays_of_computed_length_are_reported() {
     let compilers = ["/usr/bin/gcc", "/usr/bin/clang", "/usr/bin/g++"];
     // A step of 5 meets each compiler, level and format.
     for (compiler, options) in sample(ways(&compilers, &["-O0", "-O1", "-O2"]), 5) {
@@ -199,7 +201,7 @@ fn values_of_enumerations_are_those_of_gdb() {
 }
 
 #[test]
-fn variables_that_each_thread_has_are_told() {
+fn thread_local_variables_are_reported() {
     let compilers = ["/usr/bin/gcc", "/usr/bin/clang"];
     for (compiler, [level, format]) in sample(ways(&compilers, &["-O0", "-O2"]), 3) {
         let options = [level, format, "-pthread"];
@@ -212,7 +214,7 @@ fn variables_that_each_thread_has_are_told() {
 
 /// gdb finds them by glibc's dynamic loader: the expected values are from the source.
 #[test]
-fn variables_that_each_thread_has_are_told_without_a_dynamic_loader() {
+fn thread_local_variables_of_static_programs_are_reported() {
     let source = test_file("programs/thread_local.c");
     let folder = tempfile::tempdir().unwrap();
     for (compiler, option) in [
@@ -226,9 +228,9 @@ fn variables_that_each_thread_has_are_told_without_a_dynamic_loader() {
         compile.args(["-g", "-pthread", option, "-o"]);
         compile.arg(&program).arg(&source);
         assert!(compile.status().unwrap().success());
-        let told = told_of(&program, folder.path());
+        let variables = printed_variables_of(&program, folder.path());
         let values = |name: &str| {
-            let of_name = told.iter().filter(|(named, _)| named.name == name);
+            let of_name = variables.iter().filter(|(named, _)| named.name == name);
             of_name.flat_map(|(_, (now, _))| now.clone()).collect()
         };
         let known: [Vec<_>; 3] = ["calls", "pair", "zeroes"].map(values);
@@ -242,7 +244,7 @@ fn variables_that_each_thread_has_are_told_without_a_dynamic_loader() {
 }
 
 #[test]
-fn of_programs_in_rust_all_that_gdb_knows_is_told() {
+fn variables_of_rust_programs_equal_gdbs() {
     for version in ["-Cdwarf-version=4", "-Cdwarf-version=5"] {
         let options = ["--edition=2024", "-g", version];
         let killed = killed("rustc", "enumerations.rs", &options);
@@ -271,7 +273,7 @@ fn pack(packer: &str, folder: &Path) {
 }
 
 #[test]
-fn units_in_files_of_their_own_are_told() {
+fn variables_of_split_units_are_reported() {
     // Of DWARF 5, binutils' dwp 2.40 makes no package, llvm-dwp 14 none of gcc's files, and gdb 13 reads none: it has the files.
     let all = [
         ("variables.c", "-O0"),
@@ -344,7 +346,7 @@ fn units_whose_files_are_missing_or_of_another_build_are_named() {
 }
 
 /// Unspool's values for a program that runs until it is killed.
-fn told_of(program: &Path, cache: &Path) -> PrintedVariables {
+fn printed_variables_of(program: &Path, cache: &Path) -> PrintedVariables {
     let mut unspool = harness::unspool();
     unspool.env("XDG_CACHE_HOME", cache);
     unspool.args(["stack", "--locals", "--strings", "--format", "json", "--"]);
@@ -358,7 +360,7 @@ fn told_of(program: &Path, cache: &Path) -> PrintedVariables {
 /// gdb 13 fails with an internal error at an enumeration that is optimized out: the expected values
 /// are from the source.
 #[test]
-fn enumerations_of_rust_are_told_where_all_is_optimized() {
+fn rust_enums_in_optimized_code_are_reported() {
     let expected = [
         ("negative", "enumerations::Signed::Less(1)"),
         (
@@ -375,9 +377,9 @@ fn enumerations_of_rust_are_told_where_all_is_optimized() {
         compile.args(["--edition=2024", "-g", level, "-o"]);
         compile.arg(path("program")).arg(&source);
         assert!(compile.status().unwrap().success());
-        let told = told_of(&path("program"), folder.path());
+        let variables = printed_variables_of(&path("program"), folder.path());
         for (name, value) in expected {
-            let of_name = told.iter().filter(|(named, _)| named.name == name);
+            let of_name = variables.iter().filter(|(named, _)| named.name == name);
             let values: Vec<_> = of_name.flat_map(|(_, (now, _))| now).collect();
             assert_eq!(values, [value], "{level}: {name}");
         }
@@ -385,7 +387,7 @@ fn enumerations_of_rust_are_told_where_all_is_optimized() {
 }
 
 #[test]
-fn all_that_gdb_knows_is_told() {
+fn variables_of_c_programs_equal_gdbs() {
     let levels = ["-O2", "-O0", "-Og", "-O1", "-O3", "-Os"].into_iter();
     // With the first, the innermost function has values in vector registers, and its caller counts on registers that it leaves alone.
     let others = [&["-g", "-DTOUCHES_NULL"][..], &["-g"], &["-gdwarf-4"]];

@@ -68,7 +68,7 @@ fn a_program_walks_its_own_stack() {
 }
 
 #[test]
-fn what_cannot_be_says_so() {
+fn impossible_requests_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     std::fs::write(folder.join("text"), "no ELF file\n").unwrap();
@@ -353,7 +353,7 @@ fn folders_are_proven() {
 
 /// If reading accepts code with a flipped bit, running it gives the same results.
 #[test]
-fn what_is_proven_runs_right() {
+fn proven_code_runs_correctly() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let file = unspool_testing::packages::path(LOADER).unwrap();

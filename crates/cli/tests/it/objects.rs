@@ -283,7 +283,7 @@ fn whatever_inline_assembly_does_to_the_stack() {
 
 /// A function that is not proven as a whole is left unchanged, and reported.
 #[test]
-fn a_register_that_is_lost_is_no_reason_to_guess() {
+fn lost_registers_do_not_start_a_guess() {
     let folder = TestFolder::new();
     let lost = "void f(void);\nlong g(long n)\n{\n\t__asm__ volatile(\"push %%r12; xor %%ebp, %%ebp; call f; pop %%r12\" ::: \"rax\");\n\treturn n;\n}\n";
     fs::write(folder.path().join("lost.c"), lost).unwrap();
@@ -298,7 +298,7 @@ fn a_register_that_is_lost_is_no_reason_to_guess() {
 
 /// The function's landing pad, its personality and its call sites do not change.
 #[test]
-fn what_is_said_of_exceptions_stays() {
+fn exception_tables_are_unchanged() {
     for compiler in ["gcc", "clang"] {
         let folder = TestFolder::new();
         let guard = source("inline_guard.cc");
@@ -402,7 +402,7 @@ fn members_of_archives_are_mended() {
 /// A finding allowed by a comment in the source stays in the object file, if line numbers lead to
 /// it.
 #[test]
-fn what_a_comment_allows_is_not_mended() {
+fn suppressed_findings_are_not_fixed() {
     let body = |name: &str, comment: &str| {
         format!(
             "long {name}(int n)\n{{\n\tlong kept = n;\n\t__asm__ volatile(\"push %%r12; mov %[n], %%edi; call callee; pop %%r12\" \
@@ -507,7 +507,7 @@ fn compilers_find_it_as_their_assembler() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said() {
+fn unwritable_tables_are_reported() {
     let folder = TestFolder::new();
     let source = source("throws_through.c");
     let without_table = format!("-O2 -fno-asynchronous-unwind-tables -c {source}");

@@ -334,7 +334,7 @@ const DAEMON: &str = "sleep 100 </dev/null >/dev/null 2>&1 &
     echo $!";
 
 #[test]
-fn what_a_command_leaves_behind_is_named() {
+fn background_processes_of_a_command_are_named() {
     for (options, is_named) in [(&[][..], true), (&["--no-inherit"], false)] {
         let output = recorded(options, DAEMON);
         let pid = String::from_utf8(output.stdout).unwrap();
@@ -426,7 +426,7 @@ fn a_command_without_dashes_before_it() {
     // The kernel lowers it if sampling takes too long.
     let most = || {
         let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
-        unspool_profile::Rate::Frequency(most.trim().parse().unwrap())
+        unspool_profile::ProfileRate::Frequency(most.trim().parse().unwrap())
     };
     let before = most();
     let arguments = [

@@ -90,7 +90,7 @@ fn check(lists: &[Vec<[String; 3]>], truths: &[[&str; 2]]) {
 }
 
 #[test]
-fn what_is_recorded_as_exact_is_right() {
+fn exact_recorded_arguments_are_correct() {
     for options in [
         &["-O0", "-g"][..],
         &["-O1", "-g"],
@@ -131,8 +131,8 @@ fn stacks_are_split_by_what_was_asked_for() {
         "{said}"
     );
     for (function, parameter) in [("parse_file", "nosuch"), ("spin", "#9")] {
-        let told = format!("`{function}` has no parameter `{parameter}`");
-        assert!(said.contains(&told), "{said}");
+        let message = format!("`{function}` has no parameter `{parameter}`");
+        assert!(said.contains(&message), "{said}");
     }
     assert!(
         !said.contains("called `path`") && !said.contains("called `#2`"),

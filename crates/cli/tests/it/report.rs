@@ -9,8 +9,8 @@ use serde_json::Value;
 use unspool_elf::ElfFile;
 use unspool_profile::{
     CodeLocation, CpuState, FrameEvidence, Meta, ModuleKind, ProfileModule, ProfileProcess,
-    ProfileSample, ProfileThread, ProfileWriter, Rate, RawFrame, SampledEvent, StackEnd, Time,
-    WeightUnit,
+    ProfileRate, ProfileSample, ProfileThread, ProfileWriter, RawFrame, SampledEvent, StackEnd,
+    Time, WeightUnit,
 };
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 use unspool_testing::{Finish as _, Folder, tool};
@@ -54,7 +54,7 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
         tool: "a test".into(),
         event: SampledEvent {
             name: "cpu-clock".into(),
-            rate: Rate::Frequency(999),
+            rate: ProfileRate::Frequency(999),
             unit: WeightUnit::Nanoseconds,
         },
         started: 1_700_000_000_000_000_000,
@@ -599,7 +599,7 @@ fn differences() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told() {
+fn unusable_files_are_reported() {
     let (folder, program, profile) = recorded();
     let fails = |arguments: &[&str]| {
         let output = unspool(arguments);
@@ -701,7 +701,7 @@ fn lines_fit_the_terminal() {
 
 /// `unspool report … | head -1` is not an error.
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn a_closed_pipe_is_accepted() {
     let (_folder, _, profile) = recorded();
     let mut child = harness::unspool()
         .args(["report", "--as", "firefox", &profile])

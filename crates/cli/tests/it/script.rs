@@ -540,7 +540,7 @@ fn recordings_of_any_form_get_call_chains() {
 }
 
 #[test]
-fn who_stops_reading_gets_no_error() {
+fn a_closed_pipe_is_accepted() {
     let path = record(
         "closed",
         &["--call-graph", "dwarf"],
@@ -591,7 +591,7 @@ fn a_recording_is_not_written_over() {
 }
 
 #[test]
-fn what_is_damaged_is_said() {
+fn damaged_recordings_are_reported() {
     let whole = record("whole", &["-g"], &["sleep", "0.01"]);
     let bytes = fs::read(&whole).unwrap();
     let path = folder().join("script-cut.data");

@@ -39,7 +39,7 @@ fn entries() -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn an_address_in_a_hole_is_told_by_its_neighbours() {
+fn an_address_in_a_gap_names_its_neighbours() {
     let entries = entries();
     let text = |(start, end): (u64, u64)| format!("fn {start:#x}..{end:#x}");
     let json = |(start, end): (u64, u64)| (format!("{start:#x}"), format!("{end:#x}"));

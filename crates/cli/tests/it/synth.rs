@@ -194,7 +194,7 @@ fn symbols_of_the_debug_file_count() {
 }
 
 #[test]
-fn what_is_kept_is_found_and_what_cannot_be_is_said() {
+fn found_rows_are_kept_and_failures_are_reported() {
     let folder = program();
     let folder = folder.path();
     let output = unspool(&["synth", "throws", "--format", "json"], folder);

@@ -112,7 +112,7 @@ fn a_recording_has_the_same_stacks() {
 }
 
 #[test]
-fn what_is_recorded_has_complete_stacks() {
+fn recordings_have_complete_stacks() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let program = build(folder);

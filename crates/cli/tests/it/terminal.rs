@@ -232,8 +232,8 @@ fn a_line_while_recording() {
     let after = terminal.await_screen("the end", |screen| screen.contains("reach a root"));
     assert!(!after.contains("/s)"), "{after}");
     // The terminal's echo of Ctrl-C may precede it.
-    let told = after.lines().filter(|line| line.contains("unspool.prof: "));
-    assert_eq!(told.count(), 1, "{after}");
+    let notices = after.lines().filter(|line| line.contains("unspool.prof: "));
+    assert_eq!(notices.count(), 1, "{after}");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn a_table_is_proven_against_its_own_file_only() {
 }
 
 #[test]
-fn what_is_named_is_never_passed_over() {
+fn named_files_are_never_skipped() {
     let directory = Folder::new();
     let file = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();
     file("text", b"no table\n");

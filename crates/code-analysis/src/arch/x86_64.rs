@@ -21,8 +21,8 @@ mod fast_transfer;
 mod flags;
 mod insns;
 mod lift;
+pub(crate) mod lift_side_effects;
 mod operands;
-pub(crate) mod side_effects;
 mod write_sets;
 
 use control::{flow, scan_taken_address};
@@ -99,9 +99,9 @@ fn bit(register: u8) -> u64 {
 /// Decodes, and caches write sets of generic opcodes.
 #[derive(Debug, Default)]
 pub struct X86Lifter {
-    kinds: OpcodeClasses,
-    effects: WriteSets,
-    lengths: FastDecoder,
+    classes: OpcodeClasses,
+    write_sets: WriteSets,
+    fast_decoder: FastDecoder,
 }
 
 impl X86Lifter {
@@ -138,7 +138,7 @@ impl X86Lifter {
     /// enough.
     #[inline(always)]
     pub fn fast_decode<'b>(&self, bytes: &'b [u8]) -> Option<X86FastInsn<'b>> {
-        self.lengths.fast_decode(bytes.first_chunk()?)
+        self.fast_decoder.fast_decode(bytes.first_chunk()?)
     }
 
     /// Decodes the first instruction of `bytes`, which are at `address`; `None` if there is none.
@@ -164,7 +164,7 @@ impl X86Lifter {
         let mut goes_on = false;
         loop {
             // Never the last instruction, which decides about fall-through at the end.
-            let skipped = self.lengths.skip(insns.rest(), insns.ip(), &mut see);
+            let skipped = self.fast_decoder.skip(insns.rest(), insns.ip(), &mut see);
             insns.skip(skipped);
             let at = insns.ip();
             let Some(insn) = insns.next() else { break };
@@ -207,13 +207,13 @@ impl X86Lifter {
         let mut insns = Insns::new(bytes, address);
         loop {
             let at = insns.ip();
-            if let Some(told) = self.lengths.scan(insns.rest(), at) {
-                insns.skip(told.length);
-                let flow = match told.event {
+            if let Some(scan) = self.fast_decoder.scan(insns.rest(), at) {
+                insns.skip(scan.length);
+                let flow = match scan.event {
                     Some(ScanEvent::Flow(flow)) => Some(flow),
                     _ => None,
                 };
-                see(at..insns.ip(), flow, told.is_nop);
+                see(at..insns.ip(), flow, scan.is_nop);
                 continue;
             }
             match insns.next() {
@@ -237,16 +237,16 @@ impl X86Lifter {
     fn lift_one(
         &mut self,
         insn: &Instruction,
-        compared: Option<LastComparison>,
+        comparison: Option<LastComparison>,
         ops: &mut Vec<Op>,
     ) -> (OpcodeClass, Option<Flow>) {
-        let kind = self.kinds.class_of(insn);
+        let kind = self.classes.class_of(insn);
         if kind == OpcodeClass::ControlFlow {
-            return (kind, self.lift_flow(insn, compared, ops));
+            return (kind, self.lift_flow(insn, comparison, ops));
         }
         if !lift_by_class(kind, insn, ops) {
             let before = ops.len();
-            self.effects.note(insn, ops);
+            self.write_sets.lift(insn, ops);
             if insn.is_stack_instruction() {
                 lift_other_push_pop(insn, before, ops);
             }
@@ -259,14 +259,14 @@ impl X86Lifter {
     fn lift_flow(
         &mut self,
         insn: &Instruction,
-        compared: Option<LastComparison>,
+        comparison: Option<LastComparison>,
         ops: &mut Vec<Op>,
     ) -> Option<Flow> {
         let control = insn.flow_control();
         if control == FlowControl::IndirectBranch {
             return Some(Flow::IndirectJump(target(insn, ops)));
         }
-        let flow = flow(insn, control, compared);
+        let flow = flow(insn, control, comparison);
         let writes = !matches!(
             flow,
             Some(Flow::Jump(_) | Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. })
@@ -297,13 +297,13 @@ impl X86Lifter {
             ops.extend([Op::SystemCall { number }, Op::Clobber { registers }]);
         }
         if writes {
-            self.effects.note(insn, ops);
+            self.write_sets.lift(insn, ops);
         }
         flow
     }
 }
 
 /// Whether an instruction of a class does nothing, or traps.
-fn is_padding(kind: OpcodeClass, flow: Option<Flow>) -> bool {
-    matches!(kind, OpcodeClass::Nop | OpcodeClass::Halt) || flow == Some(Flow::Trap)
+fn is_padding(class: OpcodeClass, flow: Option<Flow>) -> bool {
+    matches!(class, OpcodeClass::Nop | OpcodeClass::Halt) || flow == Some(Flow::Trap)
 }

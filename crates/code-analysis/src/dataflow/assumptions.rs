@@ -6,8 +6,8 @@ use crate::value::AbstractValue;
 /// Answers where the code alone does not decide. Without trust in a table, there are no answers.
 pub trait Assumptions {
     /// Whether control reaches `address` in this state.
-    fn flows_in(&self, by: EdgeKind, address: u64, state: &AbstractState) -> bool {
-        let _ = (by, address, state);
+    fn flows_in(&self, edge_kind: EdgeKind, address: u64, state: &AbstractState) -> bool {
+        let _ = (edge_kind, address, state);
         true
     }
 

@@ -193,8 +193,8 @@ impl Analyzer {
     }
 
     /// The state at the begin of a jump target's block.
-    pub(super) fn state_of(&self, segment: &BasicBlock) -> Option<&AbstractState> {
-        self.states.get(segment.state.checked_sub(1)? as usize)
+    pub(super) fn state_of(&self, block: &BasicBlock) -> Option<&AbstractState> {
+        self.states.get(block.state.checked_sub(1)? as usize)
     }
 
     /// The last block that begins before an instruction and passes the filter.
@@ -214,7 +214,7 @@ impl Analyzer {
             return Some(place);
         }
         let place = self.block_before(insn, |_| true)?;
-        let segment = self.blocks.get_mut(place)?;
+        let block = self.blocks.get_mut(place)?;
         let rest = BasicBlock {
             first: insn,
             ops_start: self.code.ops_range(insn).start,
@@ -223,45 +223,50 @@ impl Analyzer {
             is_in_worklist: false,
             is_jump_target: false,
             // A processed block included this part.
-            extends_previous: segment.is_reached(),
-            ..*segment
+            extends_previous: block.is_reached(),
+            ..*block
         };
-        segment.end_at(insn, &self.code);
-        segment.falls_through = true;
+        block.end_at(insn, &self.code);
+        block.falls_through = true;
         self.blocks.push(rest);
         *self.block_by_insn.get_mut(insn.index())? = as_u32(self.blocks.len());
         Some(self.blocks.len() - 1)
     }
 
-    /// Joins a state into the block that begins with `to`.
-    pub(super) fn flow_into(&mut self, to: InsnId, state: &AbstractState, from: Option<InsnId>) {
-        let Some(place) = self.block_starting_at(to) else {
+    /// Joins a state into the block that begins with `target`.
+    pub(super) fn flow_into(
+        &mut self,
+        target: InsnId,
+        state: &AbstractState,
+        source: Option<InsnId>,
+    ) {
+        let Some(place) = self.block_starting_at(target) else {
             return;
         };
-        let Some(segment) = self.blocks.get_mut(place) else {
+        let Some(block) = self.blocks.get_mut(place) else {
             return;
         };
         if let Some(edges) = &mut self.edges {
-            edges.push(CfgEdge { to, from });
+            edges.push(CfgEdge { target, source });
         }
-        let from = from.unwrap_or(to);
-        let sp = self.transfer.facts.stack_pointer;
+        let from = source.unwrap_or(target);
+        let sp = self.transfer.abi_info.stack_pointer;
         // A relocated stack pointer gets one name at a join, on all paths. Slots relative to it are
         // renamed.
         let mut renamed;
         let (arrived, mut state) = (state.get(sp), state);
         if let Some(base) = arrived.symbolic_base_id() {
-            let here = to.0 | JOIN_BASE_BIT | base & UNCONSTRAINED_BASE_BITS;
+            let here = target.0 | JOIN_BASE_BIT | base & UNCONSTRAINED_BASE_BITS;
             renamed = state.clone();
             renamed.rename_base(sp, here);
-            let known = segment.state.checked_sub(1);
+            let known = block.state.checked_sub(1);
             let known = known.and_then(|known| self.states.get(known as usize));
             if let Some(known) = known.filter(|_| base == here && arrived.offset() != 0) {
                 renamed.retain_slots_of(here, known);
             }
             state = &renamed;
         }
-        let Some(known) = segment.state.checked_sub(1) else {
+        let Some(known) = block.state.checked_sub(1) else {
             if self.state_count == self.states.len() {
                 self.states.push(AbstractState::new());
             }
@@ -269,12 +274,12 @@ impl Analyzer {
                 room.assign(state);
             }
             self.state_count += 1;
-            segment.state = as_u32(self.state_count);
-            segment.first_predecessor = from;
-            let was_chained = core::mem::take(&mut segment.extends_previous);
-            self.enqueue(to);
+            block.state = as_u32(self.state_count);
+            block.first_predecessor = from;
+            let was_chained = core::mem::take(&mut block.extends_previous);
+            self.enqueue(target);
             if was_chained
-                && let Some(head) = self.block_before(to, |segment| segment.state != 0)
+                && let Some(head) = self.block_before(target, |block| block.state != 0)
                 && let Some(head) = self.blocks.get(head)
             {
                 // The fall-through from before is an edge of its own now.
@@ -288,18 +293,18 @@ impl Analyzer {
         let (first, other) = (known.get(sp), arrived);
         let is_other = |distance| distance != 0;
         let has_moved = first.distance_from(other).is_some_and(is_other);
-        let is_told = || self.conflicts.iter().any(|conflict| conflict.at == to);
-        if has_moved && !is_told() {
+        let is_reported = || self.conflicts.iter().any(|conflict| conflict.at == target);
+        if has_moved && !is_reported() {
             self.conflicts.push(StackHeightConflict {
-                at: to,
+                at: target,
                 first,
-                first_from: segment.first_predecessor,
+                first_from: block.first_predecessor,
                 other,
                 other_from: from,
             });
         }
         if known.join(state) {
-            self.enqueue(to);
+            self.enqueue(target);
         }
     }
 
@@ -312,11 +317,11 @@ impl Analyzer {
 
     pub(super) fn enqueue(&mut self, insn: InsnId) {
         let place = self.segment_at(insn);
-        let segment = place.and_then(|place| self.blocks.get_mut(place));
-        if let Some(segment) = segment
-            && !segment.is_in_worklist
+        let block = place.and_then(|place| self.blocks.get_mut(place));
+        if let Some(block) = block
+            && !block.is_in_worklist
         {
-            segment.is_in_worklist = true;
+            block.is_in_worklist = true;
             self.worklist.push(Reverse(insn));
         }
     }

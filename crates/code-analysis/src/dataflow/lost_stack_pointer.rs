@@ -48,7 +48,7 @@ impl Analysis<'_> {
     /// the state before it.
     fn recovered_distance(&self, insn: InsnId, before: AbstractState) -> Option<(u32, i32)> {
         let (code, semantics) = (self.code(), self.analyzer.transfer);
-        let sp = semantics.facts.stack_pointer;
+        let sp = semantics.abi_info.stack_pointer;
         let ops = code.ops_range(insn);
         let mut places = ops.clone().zip(code.ops_at(ops));
         let (at, op) = places.find(|(_, op)| self.may_lose_stack_pointer(op))?;
@@ -72,7 +72,7 @@ impl Analysis<'_> {
         let offset = match code.flow(end)? {
             Flow::Return { pops: 0 } => offset,
             // The return address was popped.
-            Flow::IndirectJump(_) => offset + i64::from(semantics.facts.call_pushes),
+            Flow::IndirectJump(_) => offset + i64::from(semantics.abi_info.call_pushes),
             _ => return None,
         };
         let offset = i32::try_from(offset).ok()?;
@@ -119,15 +119,15 @@ impl Analysis<'_> {
 
     /// Whether an operation may make the stack pointer unknown.
     fn may_lose_stack_pointer(&self, op: &Op) -> bool {
-        let facts = self.abi_info();
-        let sp = facts.stack_pointer;
+        let abi_info = self.abi_info();
+        let sp = abi_info.stack_pointer;
         match *op {
             Op::Load { to, .. }
             | Op::LoadSum { to, .. }
             | Op::LoadIndexed { to, .. }
             | Op::AddUnknown { to, .. }
             | Op::Sum { to, .. } => to == sp,
-            Op::Add { to, from, .. } => to == sp && from != sp && from != facts.frame_pointer,
+            Op::Add { to, from, .. } => to == sp && from != sp && from != abi_info.frame_pointer,
             _ => false,
         }
     }

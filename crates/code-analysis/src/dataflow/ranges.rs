@@ -39,7 +39,7 @@ impl Ranges {
         extent: CodeExtent,
         pieces: impl Iterator<Item = Range<u64>>,
         image: &(impl CodeImage + ?Sized),
-        machine: &mut Lifter,
+        lifter: &mut Lifter,
         code: &mut LiftedCode,
     ) {
         let range = extent.start..extent.end;
@@ -49,7 +49,7 @@ impl Ranges {
                 let at = |address: u64| usize::try_from(address - range.start).ok();
                 let place = at(piece.start).zip(at(piece.end));
                 let part = place.and_then(|(start, end)| bytes.get(start..end));
-                machine.lift(part.unwrap_or_default(), piece.start, code);
+                lifter.lift(part.unwrap_or_default(), piece.start, code);
             }
             self.starts.resize(begin + bytes.len(), 0);
         }

@@ -77,12 +77,13 @@ impl Analysis<'_> {
     /// address, and the stack is as after a return.
     #[must_use]
     pub fn is_return_by(&self, target: u8, state: &AbstractState) -> bool {
-        let facts = self.abi_info();
-        let left = AbstractValue::entry_value(facts.stack_pointer).plus(facts.call_pushes.into());
+        let abi_info = self.abi_info();
+        let left =
+            AbstractValue::entry_value(abi_info.stack_pointer).plus(abi_info.call_pushes.into());
         let returns = state
             .get(target)
-            .bytes_past_return_address(facts.return_address);
-        returns.is_some() && state.get(facts.stack_pointer) == left
+            .bytes_past_return_address(abi_info.return_address);
+        returns.is_some() && state.get(abi_info.stack_pointer) == left
     }
 
     /// The state during a call, restricted to what rows use; `state` holds before the call.
@@ -139,9 +140,9 @@ impl Analysis<'_> {
             state.assign(known);
             state.mark_all_written();
             let mut watch = VisitFilter::ALL;
-            for segment in self.blocks_from(head) {
-                self.visit_block(segment, &mut state, &mut watch, &mut see);
-                self.transfer_fall_through(segment, &mut state);
+            for block in self.blocks_from(head) {
+                self.visit_block(block, &mut state, &mut watch, &mut see);
+                self.transfer_fall_through(block, &mut state);
             }
         }
     }
@@ -183,11 +184,9 @@ impl Analysis<'_> {
                 continue;
             };
             state.assign(known);
-            for segment in self.blocks_from(head) {
-                let mut ops = (segment.ops_start..)
-                    .zip(code.ops_at(segment.ops()))
-                    .peekable();
-                for step in code.block_insns(segment.first, segment.end) {
+            for block in self.blocks_from(head) {
+                let mut ops = (block.ops_start..).zip(code.ops_at(block.ops())).peekable();
+                for step in code.block_insns(block.first, block.end) {
                     let mut is_idle = true;
                     while let Some((at, op)) = ops.next_if(|(at, _)| *at < step.ops_end) {
                         is_idle = false;
@@ -198,7 +197,7 @@ impl Analysis<'_> {
                         see(step.id, None, &state);
                     }
                 }
-                self.transfer_fall_through(segment, &mut state);
+                self.transfer_fall_through(block, &mut state);
             }
         }
     }
@@ -238,10 +237,10 @@ impl Analysis<'_> {
 
     /// A block and those that extend it.
     fn blocks_from<'s>(&'s self, head: &'s BasicBlock) -> impl Iterator<Item = &'s BasicBlock> {
-        core::iter::successors(Some(head), |segment| {
-            let next = self.analyzer.segment_at(segment.end)?;
+        core::iter::successors(Some(head), |block| {
+            let next = self.analyzer.segment_at(block.end)?;
             let next = self.analyzer.blocks.get(next)?;
-            (segment.falls_through && next.extends_previous).then_some(next)
+            (block.falls_through && next.extends_previous).then_some(next)
         })
     }
 
@@ -249,25 +248,25 @@ impl Analysis<'_> {
     #[inline]
     fn visit_block(
         &self,
-        segment: &BasicBlock,
+        block: &BasicBlock,
         state: &mut AbstractState,
-        watch: &mut VisitFilter,
+        filter: &mut VisitFilter,
         mut see: impl FnMut(InsnId, &AbstractState, u64) -> VisitFilter,
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.transfer);
-        let mut ops = code.ops_at(segment.ops()).iter();
-        let mut at = segment.ops_start;
-        for step in code.block_insns(segment.first, segment.end) {
+        let mut ops = code.ops_at(block.ops()).iter();
+        let mut at = block.ops_start;
+        for step in code.block_insns(block.first, block.end) {
             let leaves = || match code.flow(step.id) {
                 Some(Flow::Call(_) | Flow::IndirectCall) => {
-                    watch.calls || semantics.has_values_below(state)
+                    filter.calls || semantics.has_values_below(state)
                 }
                 flow => flow.is_some_and(Flow::leaves),
             };
-            let is_watched = state.is_written(watch.written) || step.end >= watch.end;
+            let is_watched = state.is_written(filter.written) || step.end >= filter.end;
             if is_watched || step.is_flow && leaves() {
                 let written = state.take_written();
-                *watch = see(step.id, state, written);
+                *filter = see(step.id, state, written);
             }
             while at < step.ops_end
                 && let Some(op) = ops.next()
@@ -279,9 +278,9 @@ impl Analysis<'_> {
     }
 
     /// Applies the fall-through edge of a block's last instruction.
-    fn transfer_fall_through(&self, segment: &BasicBlock, state: &mut AbstractState) {
+    fn transfer_fall_through(&self, block: &BasicBlock, state: &mut AbstractState) {
         let semantics = self.analyzer.transfer;
-        let flow = segment.flow().and_then(|place| self.analyzer.flow(place));
+        let flow = block.flow().and_then(|place| self.analyzer.flow(place));
         match flow {
             Some((_, Flow::Call(_) | Flow::IndirectCall, target)) => {
                 let returns = match target {
@@ -290,7 +289,13 @@ impl Analysis<'_> {
                 };
                 semantics.transfer_call(state, returns);
             }
-            Some((_, Flow::Branch { test, .. }, _)) => {
+            Some((
+                _,
+                Flow::Branch {
+                    condition: test, ..
+                },
+                _,
+            )) => {
                 if let BranchFact::RegisterIs(register, value) =
                     semantics.branch_fact(state, test, BranchEdge::FallThrough)
                 {

@@ -19,8 +19,8 @@ use crate::value::{AbstractValue, JumpTable, ValueFact};
 /// An edge that is only followed if nothing else reaches its target.
 #[derive(Debug)]
 pub(super) struct DeferredEdge {
-    pub(super) from: InsnId,
-    pub(super) to: InsnId,
+    pub(super) source: InsnId,
+    pub(super) target: InsnId,
     pub(super) state: Box<AbstractState>,
 }
 
@@ -59,10 +59,10 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                 }
                 return;
             };
-            let place = self.analyzer.block_starting_at(weak.to);
-            let segment = place.and_then(|place| self.analyzer.blocks.get(place));
-            if segment.is_some_and(|segment| !segment.is_reached()) {
-                self.flow_into(weak.to, &weak.state, weak.from);
+            let place = self.analyzer.block_starting_at(weak.target);
+            let block = place.and_then(|place| self.analyzer.blocks.get(place));
+            if block.is_some_and(|segment| !segment.is_reached()) {
+                self.flow_into(weak.target, &weak.state, weak.source);
             }
         }
     }
@@ -73,10 +73,10 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             let start = lifted.range.start;
             self.next_range += 1;
             let first = self.analyzer.insn_at(start);
-            let segment = first
+            let block = first
                 .and_then(|first| self.analyzer.segment_at(first))
                 .and_then(|place| self.analyzer.blocks.get(place));
-            let is_reached = segment.is_none_or(|segment| {
+            let is_reached = block.is_none_or(|segment| {
                 // A range that begins with padding begins elsewhere.
                 let is_padding = self.analyzer.code.is_padding(segment.first);
                 segment.is_reached() || is_padding
@@ -97,8 +97,8 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                 continue;
             };
             let place = self.analyzer.block_starting_at(to);
-            let segment = place.and_then(|place| self.analyzer.blocks.get(place));
-            let is_reached = segment.is_none_or(BasicBlock::is_reached);
+            let block = place.and_then(|place| self.analyzer.blocks.get(place));
+            let is_reached = block.is_none_or(BasicBlock::is_reached);
             let jumps = &self.analyzer.unresolved_states;
             let before = jumps.iter().rev().find(|(from, _)| *from < to);
             let jump = before.or(jumps.first()).filter(|_| !is_reached);
@@ -120,40 +120,40 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         let Some(mut place) = self.analyzer.segment_at(head) else {
             return;
         };
-        let Some(segment) = self.analyzer.blocks.get_mut(place) else {
+        let Some(block) = self.analyzer.blocks.get_mut(place) else {
             return;
         };
-        segment.is_in_worklist = false;
-        let segment = *segment;
-        match self.analyzer.state_of(&segment) {
+        block.is_in_worklist = false;
+        let block = *block;
+        match self.analyzer.state_of(&block) {
             Some(known) => state.assign(known),
             None => return,
         }
         state.mark_all_written();
-        while let Some(segment) = self.analyzer.blocks.get(place).copied() {
-            self.analyzer.transfer(segment.ops(), state);
+        while let Some(block) = self.analyzer.blocks.get(place).copied() {
+            self.analyzer.transfer(block.ops(), state);
             self.analyzer.assumes_bounds |= state.assumes_bounds();
-            let cost = (segment.ops_end - segment.ops_start + 1) as usize;
+            let cost = (block.ops_end - block.ops_start + 1) as usize;
             self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
-            let goes_on = match segment.flow() {
+            let goes_on = match block.flow() {
                 Some(flow) => self.transfer_control(flow, state),
                 None => true,
             };
-            let goes_on = goes_on && segment.has_adjacent_block;
-            if let Some(segment) = self.analyzer.blocks.get_mut(place) {
-                segment.falls_through = goes_on;
+            let goes_on = goes_on && block.has_adjacent_block;
+            if let Some(block) = self.analyzer.blocks.get_mut(place) {
+                block.falls_through = goes_on;
             }
             if !goes_on {
                 return;
             }
-            let Some(next) = self.analyzer.segment_at(segment.end) else {
+            let Some(next) = self.analyzer.segment_at(block.end) else {
                 return;
             };
             let Some(behind) = self.analyzer.blocks.get_mut(next) else {
                 return;
             };
             if behind.is_jump_target || behind.state != 0 {
-                self.flow_into(segment.end, state, segment.last());
+                self.flow_into(block.end, state, block.last());
                 return;
             }
             behind.extends_previous = true;
@@ -161,8 +161,9 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
-    /// Follows the edges out of an instruction, by its index in [`LiftedCode::flows`], except
-    /// fall-through. Returns whether it falls through, with `state` updated.
+    /// Follows the edges out of an instruction, by its index in
+    /// [`crate::code::LiftedCode::flows`], except fall-through. Returns whether it falls through,
+    /// with `state` updated.
     fn transfer_control(&mut self, place: usize, state: &mut AbstractState) -> bool {
         let Some((insn, flow, target)) = self.analyzer.flow(place) else {
             return true;
@@ -173,7 +174,9 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                 self.jump(insn, target, state);
                 false
             }
-            Flow::Branch { test, .. } => {
+            Flow::Branch {
+                condition: test, ..
+            } => {
                 match semantics.branch_fact(state, test, BranchEdge::Taken) {
                     BranchFact::None => self.jump(insn, target, state),
                     BranchFact::RegisterIs(register, value) => {
@@ -250,10 +253,10 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     }
 
     /// Defers an edge: it is only followed if nothing else reaches its target.
-    fn defer_edge(&mut self, from: InsnId, to: InsnId, state: &AbstractState) {
+    fn defer_edge(&mut self, source: InsnId, target: InsnId, state: &AbstractState) {
         self.analyzer.deferred_edges.push(DeferredEdge {
-            from,
-            to,
+            source,
+            target,
             state: Box::new(state.clone()),
         });
     }
@@ -306,13 +309,13 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     ) -> bool {
         let semantics = self.analyzer.transfer;
         let Range { start, end } = self.analyzer.code.range(insn);
-        let sp = state.get(semantics.facts.stack_pointer);
+        let sp = state.get(semantics.abi_info.stack_pointer);
         semantics.transfer_call(state, returns);
         let pad = Landing::pad_of(self.landings, start);
         if let Some(pad) = pad.and_then(|pad| self.analyzer.insn_at(pad)) {
             let mut landed = state.clone();
             let popped = i64::try_from(self.guide.args_size(end - 1, sp)).unwrap_or(0);
-            landed.set(semantics.facts.stack_pointer, sp.plus(popped));
+            landed.set(semantics.abi_info.stack_pointer, sp.plus(popped));
             self.flow_into(pad, &landed, insn);
         }
         match returns {
@@ -339,7 +342,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     fn returns(&mut self, insn: InsnId, pops: u16, state: &mut AbstractState) {
         // A return to an address that a call of this unit pushed.
         if let Some(target) = self.analyzer.pushed_return_target(state) {
-            let sp = self.analyzer.transfer.facts.stack_pointer;
+            let sp = self.analyzer.transfer.abi_info.stack_pointer;
             self.analyzer.transfer.pop_return(state);
             state.set(sp, state.get(sp).plus(pops.into()));
             self.flow_into(target, state, insn);
@@ -361,7 +364,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     /// entry.
     fn unresolved_jump(&mut self, insn: InsnId, state: &AbstractState) {
         let semantics = self.analyzer.transfer;
-        let sp = state.get(semantics.facts.stack_pointer);
+        let sp = state.get(semantics.abi_info.stack_pointer);
         self.return_to_pushed(insn, state);
         if !self.guide.indirect_targets().is_empty() {
             self.analyzer.unresolved_states.push((insn, state.clone()));
@@ -401,15 +404,15 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     fn is_new_information(&mut self, table: JumpTable, state: &AbstractState) -> bool {
         let semantics = self.analyzer.transfer;
         // A symbolic stack pointer gets another name at each target.
-        let sp = state.get(semantics.facts.stack_pointer);
+        let sp = state.get(semantics.abi_info.stack_pointer);
         let Some(read) = self.analyzer.data.resolved_tables.get_mut(&table) else {
             return true;
         };
         match &mut read.propagated {
             _ if sp.symbolic_base_id().is_some() => true,
-            Some(told) => told.join(state),
-            told => {
-                *told = Some(state.clone());
+            Some(recorded) => recorded.join(state),
+            recorded => {
+                *recorded = Some(state.clone());
                 true
             }
         }

@@ -9,7 +9,7 @@ use crate::arch::AbiInfo;
 #[derive(Debug, Clone)]
 pub(super) struct JoinPoint {
     /// The state there, once known.
-    frame: VerifierState,
+    state: VerifierState,
     /// Its known predecessors.
     predecessors: Predecessors,
     /// Whether this pass saw a jump to it.
@@ -45,7 +45,7 @@ pub(super) enum Reachability {
 
 impl JoinPoint {
     const NEW: JoinPoint = JoinPoint {
-        frame: VerifierState::UNKNOWN,
+        state: VerifierState::UNKNOWN,
         predecessors: Predecessors::Unknown,
         has_incoming_edge: false,
         is_verified: false,
@@ -53,26 +53,26 @@ impl JoinPoint {
         is_assumed_reachable: false,
     };
 
-    /// Enters a join point by fall-through, if control can arrive that way. `frame` becomes the
+    /// Enters a join point by fall-through, if control can arrive that way. `state` becomes the
     /// annotated facts that hold on all edges. `None` if the states cannot be joined.
     pub(super) fn enter(
         &mut self,
-        frame: &mut VerifierState,
-        comes: Reachability,
+        state: &mut VerifierState,
+        reachability: Reachability,
         claim: &VerifierState,
-        facts: &AbiInfo,
+        abi_info: &AbiInfo,
     ) -> Option<Reachability> {
-        if comes != Reachability::Unreachable {
-            self.join(frame, comes, facts).ok()?;
+        if reachability != Reachability::Unreachable {
+            self.join(state, reachability, abi_info).ok()?;
         } else if self.predecessors == Predecessors::Unknown {
             // Only back edges lead here.
-            self.frame = claim.with_stack_addresses_of(frame);
+            self.state = claim.with_stack_addresses_of(state);
             self.predecessors = Predecessors::Assumed;
         }
-        self.frame.restrict_to(claim);
+        self.state.restrict_to(claim);
         self.is_verified = true;
         self.is_assumed_reachable = !self.has_incoming_edge;
-        *frame = self.frame;
+        *state = self.state;
         Some(match self.is_reached {
             true => Reachability::Certain,
             false => Reachability::Conditional,
@@ -82,23 +82,23 @@ impl JoinPoint {
     /// Joins a state. Returns the precision lost against the state that the code was verified with.
     pub(super) fn join(
         &mut self,
-        frame: &VerifierState,
-        comes: Reachability,
-        facts: &AbiInfo,
+        state: &VerifierState,
+        reachability: Reachability,
+        abi_info: &AbiInfo,
     ) -> Result<PrecisionLoss, OutsideDomain> {
         self.has_incoming_edge = true;
-        self.is_reached |= comes == Reachability::Certain;
+        self.is_reached |= reachability == Reachability::Certain;
         let ways = core::mem::replace(&mut self.predecessors, Predecessors::Known);
-        if ways != Predecessors::Unknown && frame.implies(&self.frame) {
+        if ways != Predecessors::Unknown && state.implies(&self.state) {
             return Ok(PrecisionLoss::None);
         }
         let lack = match self.is_verified {
-            true => frame.precision_loss(&self.frame, facts),
+            true => state.precision_loss(&self.state, abi_info),
             false => PrecisionLoss::None,
         };
         match ways {
-            Predecessors::Known => self.frame.join(frame, facts)?,
-            Predecessors::Assumed | Predecessors::Unknown => self.frame = *frame,
+            Predecessors::Known => self.state.join(state, abi_info)?,
+            Predecessors::Assumed | Predecessors::Unknown => self.state = *state,
         }
         Ok(lack)
     }
@@ -202,18 +202,18 @@ impl JoinPoints {
     #[inline]
     pub(super) fn get_or_insert(
         &mut self,
-        place: &UnitRange,
+        range: &UnitRange,
         address: u64,
     ) -> Option<(&mut JoinPoint, bool)> {
-        let offset = usize::try_from(address - place.range.start).ok()?;
-        let number = self.point_by_byte.get_mut(place.byte_offset + offset)?;
+        let offset = usize::try_from(address - range.range.start).ok()?;
+        let number = self.point_by_byte.get_mut(range.byte_offset + offset)?;
         let is_new = *number == 0;
         if is_new {
             self.points.push(JoinPoint::NEW);
             *number = u32::try_from(self.points.len()).ok()?;
         }
         let label = self.points.get_mut(*number as usize - 1)?;
-        Some((label, is_new && address < place.verified_until))
+        Some((label, is_new && address < range.verified_until))
     }
 
     /// Whether a byte is a join point, by its index among all.

@@ -64,12 +64,15 @@ impl VerifierState {
 
     /// The state at a function's entry.
     #[must_use]
-    pub fn entry(facts: &AbiInfo) -> VerifierState {
+    pub fn entry(abi_info: &AbiInfo) -> VerifierState {
         let mut frame = VerifierState::UNKNOWN;
-        for register in facts.preserved {
+        for register in abi_info.preserved {
             frame.set(*register, encoding::ENTRY_VALUE);
         }
-        frame.set(facts.stack_pointer, encode_distance(-facts.call_pushes));
+        frame.set(
+            abi_info.stack_pointer,
+            encode_distance(-abi_info.call_pushes),
+        );
         frame
     }
 
@@ -156,11 +159,11 @@ impl VerifierState {
 
     /// The facts of another state that this one lacks.
     #[must_use]
-    pub fn precision_loss(&self, other: &VerifierState, facts: &AbiInfo) -> PrecisionLoss {
+    pub fn precision_loss(&self, other: &VerifierState, abi_info: &AbiInfo) -> PrecisionLoss {
         let lanes = (0..).zip(self.lanes.iter().zip(&other.lanes));
         let lacks = lanes.filter(|(_, (own, other))| **other != encoding::UNKNOWN && own != other);
         let lacks = lacks.map(|(lane, (_, other))| {
-            let is_register = usize::from(lane) < REGISTERS && !facts.points_at_frames(lane);
+            let is_register = usize::from(lane) < REGISTERS && !abi_info.points_at_frames(lane);
             let is_minor = is_register && *other != encoding::ENTRY_VALUE;
             if is_minor {
                 PrecisionLoss::StackAddresses
@@ -177,8 +180,8 @@ impl VerifierState {
     ///
     /// If the stack pointers differ, and one of them is not below all saves.
     #[inline]
-    pub fn join(&mut self, other: &VerifierState, facts: &AbiInfo) -> Result<(), OutsideDomain> {
-        let tops = [&*self, other].map(|frame| frame.register_lane(facts.stack_pointer));
+    pub fn join(&mut self, other: &VerifierState, abi_info: &AbiInfo) -> Result<(), OutsideDomain> {
+        let tops = [&*self, other].map(|frame| frame.register_lane(abi_info.stack_pointer));
         for (own, other) in self.lanes.iter_mut().zip(&other.lanes) {
             *own = if *own == *other {
                 *own
@@ -237,15 +240,15 @@ impl VerifierState {
 
     /// Whether the stack pointer has its entry value.
     #[must_use]
-    pub fn is_stack_pointer_at_entry(&self, facts: &AbiInfo) -> bool {
-        self.register_lane(facts.stack_pointer) == encode_distance(-facts.call_pushes)
+    pub fn is_stack_pointer_at_entry(&self, abi_info: &AbiInfo) -> bool {
+        self.register_lane(abi_info.stack_pointer) == encode_distance(-abi_info.call_pushes)
     }
 
     /// Whether everything is as at entry.
     #[must_use]
-    pub fn is_as_at_entry(&self, facts: &AbiInfo) -> bool {
-        let mut preserved = facts.preserved.iter();
-        self.is_stack_pointer_at_entry(facts)
+    pub fn is_as_at_entry(&self, abi_info: &AbiInfo) -> bool {
+        let mut preserved = abi_info.preserved.iter();
+        self.is_stack_pointer_at_entry(abi_info)
             && preserved.all(|register| self.register_lane(*register) == encoding::ENTRY_VALUE)
     }
 
@@ -255,7 +258,7 @@ impl VerifierState {
     ///
     /// If no verifier state expresses the result.
     #[inline]
-    pub fn transfer(&mut self, op: Op, facts: &AbiInfo) -> Result<bool, OutsideDomain> {
+    pub fn transfer(&mut self, op: Op, abi_info: &AbiInfo) -> Result<bool, OutsideDomain> {
         Ok(match op {
             Op::Add { to, from, bytes } => {
                 let old = self.register_lane(from);
@@ -269,15 +272,15 @@ impl VerifierState {
                     distance => offset_by(distance, bytes)?,
                 };
                 // An unknown address need not be below all saves.
-                let is_lost = to == facts.stack_pointer && from != to;
+                let is_lost = to == abi_info.stack_pointer && from != to;
                 if is_lost && value == encoding::UNKNOWN {
                     return Err(OutsideDomain);
                 }
                 self.set(to, value)
             }
-            Op::Align { .. } => self.lower_stack_pointer(facts)?,
-            Op::Difference { to, a, .. } if to == facts.stack_pointer && a == to => {
-                self.lower_stack_pointer(facts)?
+            Op::Align { .. } => self.lower_stack_pointer(abi_info)?,
+            Op::Difference { to, a, .. } if to == abi_info.stack_pointer && a == to => {
+                self.lower_stack_pointer(abi_info)?
             }
             // In a program's arrays.
             Op::StoreIndexed { base, from, .. }
@@ -286,7 +289,7 @@ impl VerifierState {
             {
                 false
             }
-            _ if op.written(facts.stack_pointer) >> facts.stack_pointer & 1 != 0 => {
+            _ if op.written(abi_info.stack_pointer) >> abi_info.stack_pointer & 1 != 0 => {
                 return Err(OutsideDomain);
             }
             Op::Constant { to, .. }
@@ -314,7 +317,7 @@ impl VerifierState {
             }
             Op::Store { base, offset, from } => match self.address(base, offset)? {
                 Some(at) => {
-                    let changed = self.overwrite(at, 8, facts)?;
+                    let changed = self.overwrite(at, 8, abi_info)?;
                     let is_saved = self.register_lane(from) == encoding::ENTRY_VALUE;
                     changed | (is_saved && self.set_saved(from, at))
                 }
@@ -322,22 +325,22 @@ impl VerifierState {
             },
             Op::StoreLow {
                 base, offset, size, ..
-            } => self.write(base, offset, size.into(), facts)?,
+            } => self.write(base, offset, size.into(), abi_info)?,
             Op::WeakOverwrite {
                 size: UNBOUNDED, ..
             } => return Err(OutsideDomain),
             Op::Overwrite { base, offset, size }
             | Op::WeakOverwrite { base, offset, size }
             | Op::StoreUntracked { base, offset, size } => {
-                self.write(base, offset, size.into(), facts)?
+                self.write(base, offset, size.into(), abi_info)?
             }
-            Op::InvertMemory { base, offset } => self.write(base, offset, 8, facts)?,
+            Op::InvertMemory { base, offset } => self.write(base, offset, 8, abi_info)?,
             Op::Fill { base, .. } if !self.holds_stack_address(base) => false,
             Op::Fill {
                 base,
                 count: None,
                 size,
-            } => self.write(base, 0, size.into(), facts)?,
+            } => self.write(base, 0, size.into(), abi_info)?,
             Op::OverwriteIndexed { .. }
             | Op::EscapeMemory { .. }
             | Op::Escape { .. }
@@ -360,13 +363,13 @@ impl VerifierState {
     ///
     /// If the callee may overwrite this frame's return address.
     #[inline]
-    pub fn transfer_call(&mut self, facts: &AbiInfo) -> Result<(), OutsideDomain> {
+    pub fn transfer_call(&mut self, abi_info: &AbiInfo) -> Result<(), OutsideDomain> {
         for (register, held) in self.lanes.iter_mut().take(REGISTERS).enumerate() {
-            let is_lost = facts.clobbered >> register & 1 != 0;
+            let is_lost = abi_info.clobbered >> register & 1 != 0;
             *held = if is_lost { encoding::UNKNOWN } else { *held };
         }
-        if let RegisterContents::StackAddress(top) = self.get(facts.stack_pointer) {
-            if i32::from(top) > -facts.call_pushes {
+        if let RegisterContents::StackAddress(top) = self.get(abi_info.stack_pointer) {
+            if i32::from(top) > -abi_info.call_pushes {
                 return Err(OutsideDomain);
             }
             // The callee owns the memory below.
@@ -378,10 +381,10 @@ impl VerifierState {
     }
 
     /// Lowers the stack pointer by an unknown distance.
-    fn lower_stack_pointer(&mut self, facts: &AbiInfo) -> Result<bool, OutsideDomain> {
-        match self.register_lane(facts.stack_pointer) > self.lowest_saved_slot() {
+    fn lower_stack_pointer(&mut self, abi_info: &AbiInfo) -> Result<bool, OutsideDomain> {
+        match self.register_lane(abi_info.stack_pointer) > self.lowest_saved_slot() {
             true => Err(OutsideDomain),
-            false => Ok(self.set(facts.stack_pointer, encoding::UNKNOWN)),
+            false => Ok(self.set(abi_info.stack_pointer, encoding::UNKNOWN)),
         }
     }
 
@@ -390,8 +393,8 @@ impl VerifierState {
     /// # Errors
     ///
     /// If the distance is too large.
-    pub fn pop_arguments(&mut self, bytes: i32, facts: &AbiInfo) -> Result<(), OutsideDomain> {
-        let sp = facts.stack_pointer;
+    pub fn pop_arguments(&mut self, bytes: i32, abi_info: &AbiInfo) -> Result<(), OutsideDomain> {
+        let sp = abi_info.stack_pointer;
         if let RegisterContents::StackAddress(top) = self.get(sp) {
             self.set(sp, offset_by(top, bytes)?);
         }
@@ -458,19 +461,24 @@ impl VerifierState {
         base: u8,
         offset: i32,
         size: i32,
-        facts: &AbiInfo,
+        abi_info: &AbiInfo,
     ) -> Result<bool, OutsideDomain> {
         match self.address(base, offset)? {
-            Some(at) => self.overwrite(at, size, facts),
+            Some(at) => self.overwrite(at, size, abi_info),
             None => Ok(false),
         }
     }
 
     /// Overwrites bytes. Returns whether a register was saved there.
     #[inline]
-    fn overwrite(&mut self, at: Lane, size: i32, facts: &AbiInfo) -> Result<bool, OutsideDomain> {
+    fn overwrite(
+        &mut self,
+        at: Lane,
+        size: i32,
+        abi_info: &AbiInfo,
+    ) -> Result<bool, OutsideDomain> {
         let end = i32::from(at).saturating_add(size);
-        if at < 0 && -facts.call_pushes < end {
+        if at < 0 && -abi_info.call_pushes < end {
             return Err(OutsideDomain);
         }
         let end = Lane::try_from(end).unwrap_or(encoding::ENTRY_VALUE);

@@ -45,7 +45,7 @@ fn each_written_register_is_written_by_an_operation() {
     let mut machine = Lifter::new(ABI).unwrap();
     let mut code = LiftedCode::default();
     machine.lift(text.data, text.address.0, &mut code);
-    let facts = machine.abi_info();
+    let abi_info = machine.abi_info();
     let mut factory = InstructionInfoFactory::new();
     let mut missing: BTreeMap<String, u32> = BTreeMap::new();
     let mut compared = 0;
@@ -65,15 +65,15 @@ fn each_written_register_is_written_by_an_operation() {
         let mut written = code
             .ops_of(id)
             .iter()
-            .fold(0, |all, op| all | op.written(facts.stack_pointer));
+            .fold(0, |all, op| all | op.written(abi_info.stack_pointer));
         if is_flow {
-            written |= 1 << facts.stack_pointer;
+            written |= 1 << abi_info.stack_pointer;
         }
         for used in factory.info(&insn).used_registers() {
             let is_written = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
-            let is_told = number(used.register()).is_none_or(|bit| written & (1 << bit) != 0);
+            let is_reported = number(used.register()).is_none_or(|bit| written & (1 << bit) != 0);
             // `endbr64`, `prefetch` and long no-operations have unused operands.
-            if is_written && !is_told && used.access() != OpAccess::NoMemAccess {
+            if is_written && !is_reported && used.access() != OpAccess::NoMemAccess {
                 *missing
                     .entry(format!("{:?} {:?}", insn.code(), used))
                     .or_default() += 1;

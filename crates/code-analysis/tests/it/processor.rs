@@ -45,7 +45,9 @@ fn execute(forms: Vec<InsnForm>, checker: &mut Checker, states: Option<u64>) -> 
     let mut traced = TraceeProcess::start().expect("this process can trace another");
     let mut outcome = FormOutcomes::default();
     let mut settings: Vec<_> = (0..states.unwrap_or(STATES))
-        .map(|kind| comparison::setting(kind, &traced.registers, &traced.extended, checker.facts))
+        .map(|kind| {
+            comparison::setting(kind, &traced.registers, &traced.extended, checker.abi_info)
+        })
         .collect();
     for form in forms {
         let mut is_executed = false;

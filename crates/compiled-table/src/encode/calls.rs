@@ -8,7 +8,7 @@ use unspool_rows::{RowId, Vaddr};
 use super::pieces::Pieces;
 use super::{ExecutableCode, RowNumbering, put_u16, put_u32};
 use crate::buckets::BucketIndex;
-use crate::layout::{ASK, BUCKET, GRANULE, PAGE};
+use crate::layout::{BUCKET_BYTES, GRANULE_BYTES, LOOKUP_IN_TABLE, PAGE_BYTES};
 
 /// The sections of the call-site part; all empty if there is none.
 #[derive(Default)]
@@ -59,18 +59,18 @@ impl CallSiteProjection {
         projection
     }
 
-    fn add(&mut self, key: u32, answer: GranuleRow) {
-        if let Some(sites) = answer.and_then(|row| self.sites_of.get_mut(row.0 as usize)) {
+    fn add(&mut self, key: u32, granule_row: GranuleRow) {
+        if let Some(sites) = granule_row.and_then(|row| self.sites_of.get_mut(row.0 as usize)) {
             *sites += 1;
         }
-        let granule = key / GRANULE;
+        let granule = key / GRANULE_BYTES;
         match self.granules.last_mut() {
             Some((last, known)) if *last == granule => {
-                if *known != answer {
+                if *known != granule_row {
                     *known = None;
                 }
             }
-            _ => self.granules.push((granule, answer)),
+            _ => self.granules.push((granule, granule_row)),
         }
     }
 
@@ -94,25 +94,26 @@ impl CallSiteProjection {
                 usize::try_from(offset).unwrap_or(usize::MAX),
             );
         }
-        let mut in_force = ASK;
+        let mut in_force = LOOKUP_IN_TABLE;
         let mut put = |offset: u64, row: u16| {
             if in_force != row {
                 in_force = row;
                 calls.index.push(offset);
-                let granule = offset % BUCKET / u64::from(GRANULE);
+                let granule = offset % BUCKET_BYTES / u64::from(GRANULE_BYTES);
                 put_u16(&mut calls.steps, granule << 9 | u64::from(row));
             }
         };
         let mut granules = self.granules.iter().peekable();
         for (page, is_covered) in (0..).zip(&self.covered) {
             if !is_covered {
-                put(page * PAGE, ASK);
+                put(page * PAGE_BYTES, LOOKUP_IN_TABLE);
             }
-            let start = |granule: u32| u64::from(granule) * u64::from(GRANULE);
-            let is_here = |(granule, _): &&(u32, GranuleRow)| start(*granule) < (page + 1) * PAGE;
+            let start = |granule: u32| u64::from(granule) * u64::from(GRANULE_BYTES);
+            let is_here =
+                |(granule, _): &&(u32, GranuleRow)| start(*granule) < (page + 1) * PAGE_BYTES;
             while let Some((granule, answer)) = granules.next_if(is_here) {
-                let row = answer.map_or(ASK, |row| numbering.number(row));
-                put(start(*granule), row.min(ASK));
+                let row = answer.map_or(LOOKUP_IN_TABLE, |row| numbering.number(row));
+                put(start(*granule), row.min(LOOKUP_IN_TABLE));
             }
         }
         calls.index.finish(self.covered.len() as u64);
@@ -122,7 +123,7 @@ impl CallSiteProjection {
 
 /// For each page, whether any row lies in it.
 fn covered_pages(pieces: &Pieces) -> Vec<bool> {
-    let page = |start: u32| usize::try_from(u64::from(start) / PAGE).unwrap_or(0);
+    let page = |start: u32| usize::try_from(u64::from(start) / PAGE_BYTES).unwrap_or(0);
     let last = pieces.list.last();
     let mut covered = vec![false; last.map_or(0, |piece| page(piece.start) + 1)];
     for piece in &pieces.list {
@@ -137,7 +138,7 @@ fn covered_pages(pieces: &Pieces) -> Vec<bool> {
 fn keys(addresses: &[Vaddr], base: Vaddr, covered: &[bool]) -> Vec<u32> {
     let key = |address: &Vaddr| {
         let key = address.0.wrapping_sub(1).wrapping_sub(base.0);
-        let page = usize::try_from(key / PAGE).unwrap_or(usize::MAX);
+        let page = usize::try_from(key / PAGE_BYTES).unwrap_or(usize::MAX);
         u32::try_from(key)
             .ok()
             .filter(|_| covered.get(page) == Some(&true))

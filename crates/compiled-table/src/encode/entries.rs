@@ -6,7 +6,7 @@ use unspool_rows::{Fde, Pointer, Table, Vaddr};
 
 use super::pieces::{Piece, Pieces};
 use super::{EncodeError, put_u16, put_u32};
-use crate::layout::{HAS_LSDA, LSDA_BLOCK, NO_PERSONALITY, ODD_CLASS};
+use crate::layout::{ESCAPE_CLASS, HAS_LSDA, LSDA_BLOCK, NO_PERSONALITY};
 
 /// The sections that describe entries, and the class of each piece.
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct EntryEncoder {
     known_personalities: Vec<Pointer>,
     lsda_base: Vaddr,
     lsda_count: usize,
-    facts: EntrySections,
+    sections: EntrySections,
 }
 
 /// Describes the entry of every piece.
@@ -47,11 +47,11 @@ pub(super) fn describe(
         known_personalities: Vec::new(),
         lsda_base: lsda_base.unwrap_or(Vaddr(0)),
         lsda_count: 0,
-        facts: EntrySections::default(),
+        sections: EntrySections::default(),
     };
     if let Some(lsda_base) = lsda_base {
         describer
-            .facts
+            .sections
             .lsdas
             .extend_from_slice(&lsda_base.0.to_le_bytes());
     }
@@ -92,13 +92,13 @@ impl EntryEncoder {
         };
         for at in number..number + run.len() {
             if at.is_multiple_of(LSDA_BLOCK) {
-                put_u32(&mut self.facts.lsda_index, self.lsda_count);
+                put_u32(&mut self.sections.lsda_index, self.lsda_count);
             }
-            self.facts.classes.push(class.unwrap_or(ODD_CLASS));
+            self.sections.classes.push(class.unwrap_or(ESCAPE_CLASS));
         }
         match (class, lsda_offset) {
             (Some(_), Some(Ok(offset))) => {
-                self.facts.lsdas.extend_from_slice(&offset.to_le_bytes());
+                self.sections.lsdas.extend_from_slice(&offset.to_le_bytes());
                 self.lsda_count += 1;
             }
             (Some(_), _) => {}
@@ -132,7 +132,9 @@ impl EntryEncoder {
             self.known_classes.push(class);
             self.known_classes.len() - 1
         });
-        u8::try_from(index).ok().filter(|class| *class != ODD_CLASS)
+        u8::try_from(index)
+            .ok()
+            .filter(|class| *class != ESCAPE_CLASS)
     }
 
     fn odd(
@@ -146,7 +148,7 @@ impl EntryEncoder {
             u32::try_from(addr.0.wrapping_sub(base.0)).map_err(|_| EncodeError::TooLarge)
         };
         let (start, end) = (relative(fde.start)?, relative(fde.end)?);
-        let odds = &mut self.facts.odds;
+        let odds = &mut self.sections.odds;
         put_u32(odds, first);
         put_u32(odds, count);
         odds.extend_from_slice(&start.to_le_bytes());
@@ -165,10 +167,10 @@ impl EntryEncoder {
     }
 
     fn finish(mut self) -> EntrySections {
-        for (personality, has_lsda) in self.known_classes.iter().take(usize::from(ODD_CLASS)) {
-            put_u16(&mut self.facts.class_table, u64::from(*personality));
+        for (personality, has_lsda) in self.known_classes.iter().take(usize::from(ESCAPE_CLASS)) {
+            put_u16(&mut self.sections.class_table, u64::from(*personality));
             put_u16(
-                &mut self.facts.class_table,
+                &mut self.sections.class_table,
                 if *has_lsda { u64::from(HAS_LSDA) } else { 0 },
             );
         }
@@ -177,11 +179,11 @@ impl EntryEncoder {
                 Pointer::Direct(address) => (0, address),
                 Pointer::Indirect(address) => (1, address),
             };
-            self.facts.personalities.push(kind);
-            self.facts
+            self.sections.personalities.push(kind);
+            self.sections
                 .personalities
                 .extend_from_slice(&address.0.to_le_bytes());
         }
-        self.facts
+        self.sections
     }
 }

@@ -9,7 +9,7 @@ use unspool_rows::{FdeId, RowId, Table, Vaddr};
 use super::shapes::Shapes;
 use super::{EncodeError, put_u16, put_u32};
 use crate::buckets::BucketIndex;
-use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE};
+use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE_BYTES};
 
 /// A row of a piece: its distance from the piece's start, and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(super) fn cut(table: &Table, base: Vaddr) -> Result<Pieces, EncodeError> {
 }
 
 fn page_of(offset: u32) -> u64 {
-    u64::from(offset) / PAGE
+    u64::from(offset) / PAGE_BYTES
 }
 
 impl Pieces {
@@ -99,7 +99,7 @@ impl Pieces {
     /// Adds a span, cut at page boundaries.
     fn add(&mut self, mut start: u32, end: u32, span: &Span) {
         while start < end {
-            let page_end = (page_of(start) + 1) * PAGE;
+            let page_end = (page_of(start) + 1) * PAGE_BYTES;
             let until = u32::try_from(page_end).map_or(end, |page_end| page_end.min(end));
             self.push(start, until, span.fde, span.row);
             start = until;
@@ -114,7 +114,7 @@ impl Pieces {
                 if last.fde == fde
                     && last.end == start
                     && pattern.row_count < MAX_PIECE_ROWS
-                    && !u64::from(start).is_multiple_of(PAGE) =>
+                    && !u64::from(start).is_multiple_of(PAGE_BYTES) =>
             {
                 last.end = end;
                 pattern.row_count += 1;
@@ -162,10 +162,10 @@ impl Pieces {
         let mut starts = Vec::with_capacity(self.list.len() * 2);
         for piece in &self.list {
             index.push(piece.start.into());
-            put_u16(&mut starts, u64::from(piece.start) % PAGE);
+            put_u16(&mut starts, u64::from(piece.start) % PAGE_BYTES);
         }
         if let Some(last) = self.list.last() {
-            index.finish(u64::from(last.start) / PAGE + 1);
+            index.finish(u64::from(last.start) / PAGE_BYTES + 1);
         }
         (index, starts)
     }
@@ -183,7 +183,7 @@ impl Pieces {
             .chain([None]);
         for (number, ((piece, next), class)) in self.list.iter().zip(nexts).zip(classes).enumerate()
         {
-            let page_end = (page_of(piece.start) + 1) * PAGE;
+            let page_end = (page_of(piece.start) + 1) * PAGE_BYTES;
             let next = next.map_or(page_end, |next| page_end.min(u64::from(next)));
             let gap = next - u64::from(piece.end);
             match u8::try_from(gap) {

@@ -605,7 +605,7 @@ fn steps_in_every_granule_of_several_pages() {
     let comparison = compare(&table, &compiled, &code);
     assert_eq!(comparison.call_sites, 4 * 8192);
     assert_eq!(comparison.call_sites_asked, 8192);
-    let mut parts = FileParts::of(&file);
+    let mut parts = FileParts::from_file(&file);
     let pages = parts.numbers(b"CPGS", 4);
     // In the page without rows there is one step, "ask".
     assert_eq!(pages, [0, 8192, 8193, 16385, 24577]);
@@ -618,7 +618,7 @@ fn steps_in_every_granule_of_several_pages() {
 
 /// A claim that holds is the answer; without a claim there is no answer.
 #[test]
-fn claims_that_hold_are_the_answers() {
+fn confirmed_rows_are_the_answers() {
     let (table, bytes) = rows_with_calls((0..300).map(|row| (1 + row % 3, 1)));
     let file = check(&table, &code(&bytes));
     let compiled = CompiledTable::open(&file).unwrap();
@@ -626,15 +626,15 @@ fn claims_that_hold_are_the_answers() {
     let (mut held, mut fell) = (0, 0);
     for end in 0..=bytes.len() {
         let (address, before) = (Vaddr(START + end as u64), window(&bytes, end));
-        let claim = sites.claim(address).unwrap();
-        let holds = claim.filter(|claim| claim.holds(&sites.test(), before));
+        let call_site_row = sites.lookup(address).unwrap();
+        let holds = call_site_row.filter(|claim| claim.holds(&sites.test(), before));
         assert_eq!(
-            holds.map(|claim| claim.row()),
+            holds.map(|call_site_row| call_site_row.row()),
             sites.row(address, before).unwrap(),
             "at {address}"
         );
         held += usize::from(holds.is_some());
-        fell += usize::from(claim.is_some() && holds.is_none());
+        fell += usize::from(call_site_row.is_some() && holds.is_none());
     }
     assert!(held > 100 && fell > 100, "{held} held, {fell} fell");
 }

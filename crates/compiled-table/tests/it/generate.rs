@@ -99,7 +99,7 @@ impl<'c> Choices<'c> {
 /// A table and code.
 pub(crate) fn table_and_code(choices: &mut Choices<'_>) -> GeneratedTable {
     let abi = abi(choices);
-    let greatest = abi.arch.spec().word.mask();
+    let greatest = abi.arch.spec().address_size.mask();
     let origin = choices.one_of(&[
         0,
         0x1000,
@@ -173,7 +173,10 @@ pub(crate) fn table_and_code(choices: &mut Choices<'_>) -> GeneratedTable {
 }
 
 fn abi(choices: &mut Choices<'_>) -> Abi {
-    let other = |machine, word| Arch::Other { machine, word };
+    let other = |machine, address_size| Arch::Other {
+        machine,
+        address_size,
+    };
     let arch = choices.one_of(&[
         Arch::X86_64,
         Arch::X86_64,

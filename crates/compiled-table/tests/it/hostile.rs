@@ -34,7 +34,7 @@ fn code() -> ExecutableCode<'static> {
 }
 
 fn parts() -> FileParts {
-    FileParts::of(&check(&table(), &code()))
+    FileParts::from_file(&check(&table(), &code()))
 }
 
 fn judge_parts(parts: &FileParts) -> TamperVerdict {
@@ -330,7 +330,7 @@ fn a_piece_twice() {
     let text =
         "arch x86-64 little\nfn 0x10..0x20\n  0x10 cfa=rsp+8\nfn 0x20..0x30\n  0x20 cfa=rsp+8\n";
     let table = text::parse(text).unwrap();
-    let mut parts = FileParts::of(&check(&table, &ExecutableCode::default()));
+    let mut parts = FileParts::from_file(&check(&table, &ExecutableCode::default()));
     parts.set_numbers(b"STRT", 2, [0x10, 0x10, 0x20]);
     let records = parts.numbers(b"PIEC", 4);
     parts.set_numbers(b"PIEC", 4, [records[0], records[0], records[1]]);
@@ -482,7 +482,7 @@ fn buckets_that_do_not_ascend() {
     let text = "arch x86-64 little\nfn 0x10000..0x1ffff\n  0x10000 cfa=rsp+8\n";
     let table = text::parse(text).unwrap();
     let source = TableOracle::new(&table);
-    let original = FileParts::of(&check(&table, &ExecutableCode::default()));
+    let original = FileParts::from_file(&check(&table, &ExecutableCode::default()));
     let verdict = |parts: &FileParts| {
         let addresses = (0x1_0000..0x3_0000).step_by(0x100);
         judge(
@@ -543,7 +543,7 @@ fn 0xfffffffffffffff8..0xfffffffffffffffc lsda=0xf00000000000
   0xfffffffffffffff8 cfa=rsp+8
 ";
     let table = text::parse(text).unwrap();
-    let mut parts = FileParts::of(
+    let mut parts = FileParts::from_file(
         &encode_with(&table, &ExecutableCode::default())
             .unwrap()
             .bytes,
@@ -612,7 +612,7 @@ fn 0xfff0..0x10010
   0xfff0 cfa=rsp+8
 ";
     let table = text::parse(text).unwrap();
-    let original = FileParts::of(&check(&table, &ExecutableCode::default()));
+    let original = FileParts::from_file(&check(&table, &ExecutableCode::default()));
     // The records are of pieces 0, 2, and 3 to 4. Wrong: another first piece, or fewer pieces.
     for (field, value, pc) in [(0, 1, 0x1000), (14, 4, 0xfff0), (15, 1, 0x10000)] {
         let mut parts = original.clone();
@@ -646,7 +646,7 @@ fn row_511_asks() {
     let (file, answer) = with_steps_to(511);
     assert_eq!(answer, Ok(None));
     // Even in a table that has such a row; and asking is never wrong.
-    let mut parts = FileParts::of(&file);
+    let mut parts = FileParts::from_file(&file);
     let end = *parts.numbers(b"ROWX", 2).last().unwrap();
     parts.set_numbers(b"ROWX", 2, [end; 600]);
     let file = parts.build();
@@ -802,7 +802,7 @@ fn monotonous_files() {
 
 /// Bytes that look-ups read, and bytes that they do not: flags, gaps between sections, the digest.
 #[test]
-fn every_bit_that_is_another_is_told_by_the_digest() {
+fn the_digest_detects_every_flipped_bit() {
     let file = check(&table(), &code());
     assert_eq!(check_digest(&file), Ok(()));
     assert_eq!(check_digest(&[&file[..], b"behind it"].concat()), Ok(()));

@@ -28,14 +28,14 @@ impl<'t> TableOracle<'t> {
         }
     }
 
-    pub(crate) fn at(&self, pc: u64) -> Option<&Span> {
+    pub(crate) fn span_at(&self, pc: u64) -> Option<&Span> {
         let after = self.spans.partition_point(|span| span.start.0 <= pc);
         let span = &self.spans[after.checked_sub(1)?];
         (pc < span.end.0).then_some(span)
     }
 
     pub(crate) fn row_at(&self, pc: u64) -> Option<RowId> {
-        self.at(pc).map(|span| span.row)
+        self.span_at(pc).map(|span| span.row)
     }
 
     pub(crate) fn facts(&self, span: &Span) -> EntryInfo {
@@ -46,7 +46,7 @@ impl<'t> TableOracle<'t> {
     pub(crate) fn is_one_row(&self, start: u64, end: u64, row: RowId) -> bool {
         let mut at = start;
         while at < end {
-            match self.at(at) {
+            match self.span_at(at) {
                 Some(span) if span.row == row => at = span.end.0,
                 _ => return false,
             }
@@ -114,11 +114,11 @@ pub(crate) fn check(table: &Table, code: &ExecutableCode<'_>) -> Vec<u8> {
     bytes
 }
 
-fn check_header(source: &TableOracle<'_>, file: &ParsedFile, compiled: &CompiledTable<'_>) {
-    let abi = source.table.abi();
+fn check_header(oracle: &TableOracle<'_>, file: &ParsedFile, compiled: &CompiledTable<'_>) {
+    let abi = oracle.table.abi();
     assert_eq!(compiled.abi(), abi);
     assert_eq!(file.machine, abi.arch.elf_machine());
-    assert_eq!(file.word, abi.arch.spec().word.bytes());
+    assert_eq!(file.word, abi.arch.spec().address_size.bytes());
     assert_eq!(file.byte_order == 2, abi.endian == Endian::Big);
     assert_eq!(file.key, [&b"\x05build"[..], &[0; 20]].concat());
     assert_eq!(
@@ -131,18 +131,18 @@ fn check_header(source: &TableOracle<'_>, file: &ParsedFile, compiled: &Compiled
 }
 
 /// The second reader's ranges are the table's spans.
-fn check_ranges(source: &TableOracle<'_>, file: &ParsedFile) {
+fn check_ranges(oracle: &TableOracle<'_>, file: &ParsedFile) {
     let number_of = |row: RowId| {
-        let encoded = source.table.encoded_row(row);
+        let encoded = oracle.table.encoded_row(row);
         let number = file.rows.iter().position(|other| other == encoded);
         u16::try_from(number.expect("a row")).unwrap()
     };
-    let mut numbers = vec![None; source.table.distinct_rows()];
+    let mut numbers = vec![None; oracle.table.distinct_rows()];
     let mut expected: Vec<CoveredRange> = Vec::new();
-    for span in &source.spans {
+    for span in &oracle.spans {
         let id = span.row.0 as usize;
         let number = *numbers[id].get_or_insert_with(|| number_of(span.row));
-        let facts = source.facts(span);
+        let facts = oracle.facts(span);
         let entry = ParsedEntry {
             start: facts.start.0,
             end: facts.end.0,
@@ -172,24 +172,24 @@ fn check_ranges(source: &TableOracle<'_>, file: &ParsedFile) {
 }
 
 /// The file has each row in use once, with the same content as the table's.
-fn check_rows(source: &TableOracle<'_>, file: &ParsedFile, compiled: &CompiledTable<'_>) {
-    let used: BTreeSet<&[u8]> = source
+fn check_rows(oracle: &TableOracle<'_>, file: &ParsedFile, compiled: &CompiledTable<'_>) {
+    let used: BTreeSet<&[u8]> = oracle
         .spans
         .iter()
-        .map(|span| source.table.encoded_row(span.row))
+        .map(|span| oracle.table.encoded_row(span.row))
         .collect();
     let rows: BTreeSet<&[u8]> = file.rows.iter().map(Vec::as_slice).collect();
     assert_eq!(rows.len(), file.rows.len(), "rows are distinct");
     assert_eq!(rows, used);
     assert_eq!(compiled.distinct_rows(), file.rows.len());
-    for id in source
+    for id in oracle
         .spans
         .iter()
         .map(|span| span.row)
         .collect::<BTreeSet<_>>()
     {
-        let row = source.table.row(id).unwrap();
-        let read = independent::read_row(source.table.encoded_row(id));
+        let row = oracle.table.row(id).unwrap();
+        let read = independent::read_row(oracle.table.encoded_row(id));
         assert_eq!(read, plain(&row));
     }
 }
@@ -228,27 +228,27 @@ fn plain(row: &Row<'_>) -> PlainRow {
     }
 }
 
-fn check_lookup(source: &TableOracle<'_>, compiled: &CompiledTable<'_>, pc: u64) {
+fn check_lookup(oracle: &TableOracle<'_>, compiled: &CompiledTable<'_>, pc: u64) {
     let hit = compiled.lookup(Vaddr(pc)).unwrap();
     let entry = compiled.entry(Vaddr(pc)).unwrap();
-    let Some(span) = source.at(pc) else {
+    let Some(span) = oracle.span_at(pc) else {
         assert_eq!((hit, entry), (None, None), "a hole at {pc:#x}");
         return;
     };
     let hit = hit.unwrap_or_else(|| panic!("a row at {pc:#x}"));
     assert_eq!(
         compiled.encoded_row(hit.row).unwrap(),
-        source.table.encoded_row(span.row)
+        oracle.table.encoded_row(span.row)
     );
-    assert_eq!(compiled.row(hit.row).ok(), source.table.row(span.row));
+    assert_eq!(compiled.row(hit.row).ok(), oracle.table.row(span.row));
     assert!(span.start <= hit.start && hit.start.0 <= pc, "at {pc:#x}");
     assert!(pc < hit.end.0 && hit.end <= span.end, "at {pc:#x}");
-    assert_eq!(entry, Some(source.facts(span)), "at {pc:#x}");
+    assert_eq!(entry, Some(oracle.facts(span)), "at {pc:#x}");
 }
 
 /// At every address of the code: the call test in three forms, and the two readers' answers.
 fn check_calls(
-    source: &TableOracle<'_>,
+    oracle: &TableOracle<'_>,
     file: &ParsedFile,
     compiled: &CompiledTable<'_>,
     code: &ExecutableCode<'_>,
@@ -271,10 +271,10 @@ fn check_calls(
             let answer = sites.row(Vaddr(address), before).unwrap();
             assert_eq!(answer.map(|row| row.0), file.call_site(address, &before));
             if let Some(row) = answer {
-                let expected = source.row_at(address - 1).expect("a row at the call");
+                let expected = oracle.row_at(address - 1).expect("a row at the call");
                 assert_eq!(
                     compiled.encoded_row(row).unwrap(),
-                    source.table.encoded_row(expected),
+                    oracle.table.encoded_row(expected),
                     "at {address:#x}"
                 );
             }
@@ -297,7 +297,7 @@ pub(crate) enum TamperVerdict {
 /// Compares any bytes with a table. Nothing may panic. If an answer at any of the addresses or
 /// return addresses differs from the table's, `compare` must find a difference.
 pub(crate) fn judge(
-    source: &TableOracle<'_>,
+    oracle: &TableOracle<'_>,
     code: &ExecutableCode<'_>,
     bytes: &[u8],
     addresses: impl IntoIterator<Item = u64>,
@@ -308,35 +308,35 @@ pub(crate) fn judge(
     // All are looked up, also after the first wrong answer: none may panic.
     let wrong = addresses
         .into_iter()
-        .filter(|pc| !is_right(source, &compiled, *pc))
+        .filter(|pc| !is_right(oracle, &compiled, *pc))
         .fold(None, |first, pc| first.or(Some(pc)));
-    let wrong_call = wrong_call(source, &compiled, code);
-    let comparison = compare(source.table, &compiled, code);
+    let wrong_call = wrong_call(oracle, &compiled, code);
+    let comparison = compare(oracle.table, &compiled, code);
     if !comparison.is_equal() {
         return TamperVerdict::Different;
     }
     assert_eq!(wrong, None, "unseen by `compare`");
     assert_eq!(wrong_call, None, "unseen by `compare`");
-    assert_eq!(compiled.abi(), source.table.abi(), "unseen by `compare`");
+    assert_eq!(compiled.abi(), oracle.table.abi(), "unseen by `compare`");
     TamperVerdict::Equal
 }
 
-fn is_right(source: &TableOracle<'_>, compiled: &CompiledTable<'_>, pc: u64) -> bool {
+fn is_right(oracle: &TableOracle<'_>, compiled: &CompiledTable<'_>, pc: u64) -> bool {
     let hit = compiled.lookup(Vaddr(pc));
     let entry = compiled.entry(Vaddr(pc));
-    let Some(span) = source.at(pc) else {
+    let Some(span) = oracle.span_at(pc) else {
         return hit == Ok(None) && entry == Ok(None);
     };
     let Ok(Some(hit)) = hit else { return false };
-    entry == Ok(Some(source.facts(span)))
-        && compiled.row(hit.row).ok() == source.table.row(span.row)
+    entry == Ok(Some(oracle.facts(span)))
+        && compiled.row(hit.row).ok() == oracle.table.row(span.row)
         && (hit.start.0..hit.end.0).contains(&pc)
-        && source.is_one_row(hit.start.0, hit.end.0, span.row)
+        && oracle.is_one_row(hit.start.0, hit.end.0, span.row)
 }
 
 /// The first return address with a wrong answer: neither the row at the call nor none.
 fn wrong_call(
-    source: &TableOracle<'_>,
+    oracle: &TableOracle<'_>,
     compiled: &CompiledTable<'_>,
     code: &ExecutableCode<'_>,
 ) -> Option<u64> {
@@ -349,8 +349,8 @@ fn wrong_call(
             let is_right = match sites.row(address, before) {
                 Ok(None) => true,
                 Ok(Some(row)) => {
-                    let expected = source.row_at(address.0.wrapping_sub(1));
-                    let expected = expected.and_then(|row| source.table.row(row));
+                    let expected = oracle.row_at(address.0.wrapping_sub(1));
+                    let expected = expected.and_then(|row| oracle.table.row(row));
                     expected.is_some() && compiled.row(row).ok() == expected
                 }
                 Err(_) => false,

@@ -34,7 +34,7 @@ fn put(file: &mut Vec<u8>, number: usize) {
 
 impl FileParts {
     /// Splits a whole file.
-    pub(crate) fn of(file: &[u8]) -> Self {
+    pub(crate) fn from_file(file: &[u8]) -> Self {
         let section = |n: usize| {
             let at = 64 + 16 * n;
             let (offset, length) = (place(file, at + 8), place(file, at + 12));
@@ -125,7 +125,7 @@ impl FileParts {
 /// Changes a file by the choices.
 pub(crate) fn change(file: &mut Vec<u8>, choices: &mut Choices<'_>) {
     if choices.below(3) == 0 {
-        let mut parts = FileParts::of(file);
+        let mut parts = FileParts::from_file(file);
         change_section(&mut parts, choices);
         *file = parts.build();
     }

@@ -162,7 +162,7 @@ fn pages_with_a_piece_at_each_address() {
     push_bytes(&mut table, 0x2_0000..0x3_ffff);
     push_bytes(&mut table, 0x4_0000..0x5_0000);
     push_bytes(&mut table, [0x6_0000]);
-    let mut parts = FileParts::of(&check(&table, &no_code()));
+    let mut parts = FileParts::from_file(&check(&table, &no_code()));
     let pages = parts.numbers(b"PPGS", 4);
     let (full, all) = (65_536, 3 * 65_536 + 1);
     assert_eq!(
@@ -238,7 +238,7 @@ fn pages_without_pieces_between_others() {
     let code = ExecutableCode {
         ranges: vec![(Vaddr(0), &bytes)],
     };
-    let mut parts = FileParts::of(&check(&table, &code));
+    let mut parts = FileParts::from_file(&check(&table, &code));
     // The table begins with page 0 because the code does.
     let pages = [0, 0, 0, 0, 1, 3, 3, 3, 5]
         .into_iter()

@@ -134,7 +134,7 @@ fn 0x1020..0x1030 lsda=0xe00000000000
 ";
     let table = text::parse(text).unwrap();
     let source = TableOracle::new(&table);
-    let mut parts = FileParts::of(&check(&table, &ExecutableCode::default()));
+    let mut parts = FileParts::from_file(&check(&table, &ExecutableCode::default()));
     parts.set(b"STRT", 2, 2, 0x1024);
     let file = parts.build();
     let changed = CompiledTable::open(&file).unwrap();
@@ -176,7 +176,7 @@ fn cut_at_every_length() {
 fn every_section_cut_and_lengthened() {
     let (table, bytes) = (table(), code_bytes());
     let code = code(&bytes);
-    let parts = FileParts::of(&check(&table, &code));
+    let parts = FileParts::from_file(&check(&table, &code));
     let source = TableOracle::new(&table);
     for n in 0..parts.sections.len() {
         let length = parts.sections[n].content.len();

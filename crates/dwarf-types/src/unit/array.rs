@@ -13,15 +13,15 @@ impl<'a> UnitReader<'_, 'a> {
     pub(super) fn array(
         &mut self,
         id: TypeId,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<TypeKind<'a>, TypesError> {
         if flag(entry, gimli::DW_AT_GNU_vector) {
             return Ok(TypeKind::Unknown);
         }
-        let mut element = self.type_of(place, entry);
+        let mut element = self.type_of(die, entry);
         let mut dimensions = Vec::new();
-        self.index.children(place, |place, child| {
+        self.index.children(die, |place, child| {
             if child.tag() == gimli::DW_TAG_subrange_type {
                 dimensions.push((place, child.clone()));
             }
@@ -55,9 +55,9 @@ impl<'a> UnitReader<'_, 'a> {
     }
 
     /// The type of a dimension's indexes; no type if it is missing.
-    fn index_type(&mut self, place: DieRef, entry: &DieEntry<'a>) -> TypeId {
+    fn index_type(&mut self, die: DieRef, entry: &DieEntry<'a>) -> TypeId {
         match entry.has_attr(gimli::DW_AT_type) {
-            true => self.type_of(place, entry),
+            true => self.type_of(die, entry),
             false => TypeId::NONE,
         }
     }
@@ -85,7 +85,7 @@ pub(crate) struct DynamicDimension<'a> {
     /// The array.
     pub(crate) array: TypeId,
     /// The entry of the dimension.
-    pub(crate) place: DieRef,
+    pub(crate) die: DieRef,
     /// The expression or reference for the number of elements, or for the last index; `None` if
     /// there is none.
     pub(crate) bound: Option<AttributeValue<DwarfReader<'a>>>,
@@ -96,7 +96,7 @@ pub(crate) struct DynamicDimension<'a> {
 /// The dimension of an entry; `None` if its size is constant.
 fn dynamic_dimension<'a>(
     array: TypeId,
-    place: DieRef,
+    die: DieRef,
     entry: &DieEntry<'a>,
 ) -> Option<DynamicDimension<'a>> {
     let (bound, plus) = match entry.attr_value(gimli::DW_AT_count) {
@@ -111,7 +111,7 @@ fn dynamic_dimension<'a>(
     };
     (!bound.is_some_and(is_number)).then_some(DynamicDimension {
         array,
-        place,
+        die,
         bound,
         plus,
     })

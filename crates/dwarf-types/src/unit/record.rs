@@ -12,17 +12,17 @@ impl<'a> UnitReader<'_, 'a> {
         &mut self,
         tag: Tag,
         id: TypeId,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<TypeKind<'a>, TypesError> {
         let size = number(entry, gimli::DW_AT_byte_size);
         if flag(entry, gimli::DW_AT_declaration) {
             return Ok(TypeKind::Forward(tag));
         }
-        let size = size.ok_or_else(|| place.missing_attribute("a structure without a size"))?;
+        let size = size.ok_or_else(|| die.missing_attribute("a structure without a size"))?;
         let mut members = Vec::new();
         let index = self.index;
-        index.children(place, |place, child| {
+        index.children(die, |place, child| {
             if child.tag() == gimli::DW_TAG_variant_part {
                 let variants = self.read_variant_part(place, child)?;
                 self.variants.insert(id, variants);
@@ -45,25 +45,23 @@ impl<'a> UnitReader<'_, 'a> {
 
     pub(super) fn member(
         &mut self,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<Member<'a>, TypesError> {
-        let (unit, _) = self.index.unit(place)?;
+        let (unit, _) = self.index.unit(die)?;
         let start = location(entry, unit.encoding())
-            .ok_or_else(|| place.missing_attribute("a member whose place is not a number"))?;
+            .ok_or_else(|| die.missing_attribute("a member whose place is not a number"))?;
         let start = start.saturating_mul(8);
         let bits = number(entry, gimli::DW_AT_bit_size);
         let bits = bits.map(|bits| u16::try_from(bits).unwrap_or(u16::MAX));
         let offset = match (number(entry, gimli::DW_AT_data_bit_offset), bits) {
             (Some(offset), _) => start.saturating_add(offset),
-            (None, Some(bits)) => start.saturating_add(self.old_offset(place, entry, bits)?),
+            (None, Some(bits)) => start.saturating_add(self.old_offset(die, entry, bits)?),
             (None, None) => start,
         };
         Ok(Member {
-            name: self
-                .text(place, entry, gimli::DW_AT_name)
-                .unwrap_or_default(),
-            ty: self.type_of(place, entry),
+            name: self.text(die, entry, gimli::DW_AT_name).unwrap_or_default(),
+            ty: self.type_of(die, entry),
             offset,
             bits,
         })
@@ -71,22 +69,17 @@ impl<'a> UnitReader<'_, 'a> {
 
     /// The offset of a bit-field in its storage unit, in bits. Before DWARF 4, and from gcc also
     /// later, it is counted from the most significant bit of the storage unit.
-    fn old_offset(
-        &self,
-        place: DieRef,
-        entry: &DieEntry<'a>,
-        bits: u16,
-    ) -> Result<u64, TypesError> {
+    fn old_offset(&self, die: DieRef, entry: &DieEntry<'a>, bits: u16) -> Result<u64, TypesError> {
         let Some(offset) = entry.attr(gimli::DW_AT_bit_offset) else {
             return Ok(0);
         };
-        let lacks = || place.missing_attribute("a bit-field whose storage unit has no size");
+        let lacks = || die.missing_attribute("a bit-field whose storage unit has no size");
         let offset = offset.sdata_value().ok_or_else(lacks)?;
         if self.index.is_big() {
             return Ok(offset.cast_unsigned());
         }
         let size =
-            number(entry, gimli::DW_AT_byte_size).or_else(|| storage(self.index, place, entry));
+            number(entry, gimli::DW_AT_byte_size).or_else(|| storage(self.index, die, entry));
         let size = size.ok_or_else(lacks)?.saturating_mul(8);
         let behind = i64::try_from(size)
             .ok()

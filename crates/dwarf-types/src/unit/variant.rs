@@ -44,19 +44,19 @@ impl<'a> UnitReader<'_, 'a> {
     /// discriminants, are left out: Rust has none.
     pub(super) fn read_variant_part(
         &mut self,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<VariantPart<'a>, TypesError> {
         let index = self.index;
         let discriminant = match entry.attr_value(gimli::DW_AT_discr) {
             Some(value) => {
-                let place = index.resolve_reference(place, &value)?;
+                let place = index.resolve_reference(die, &value)?;
                 Some(self.member(place, &index.entry(place)?)?)
             }
             None => None,
         };
         let mut variants = Vec::new();
-        index.children(place, |place, child| {
+        index.children(die, |place, child| {
             if child.tag() == gimli::DW_TAG_variant && !child.has_attr(gimli::DW_AT_discr_list) {
                 let value = child.attr_value(gimli::DW_AT_discr_value);
                 let value = value.map(|value| discriminant_value(place, &value));
@@ -84,11 +84,10 @@ impl<'a> UnitReader<'_, 'a> {
 }
 
 fn discriminant_value<R: gimli::Reader>(
-    place: DieRef,
+    die: DieRef,
     value: &AttributeValue<R>,
 ) -> Result<u64, TypesError> {
     let unsigned = value.udata_value();
     let value = unsigned.or_else(|| value.sdata_value().map(i64::cast_unsigned));
-    value
-        .ok_or_else(|| place.missing_attribute("a variant whose discriminant does not fit 64 bits"))
+    value.ok_or_else(|| die.missing_attribute("a variant whose discriminant does not fit 64 bits"))
 }

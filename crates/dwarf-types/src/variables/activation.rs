@@ -144,9 +144,9 @@ impl<'s, 'a> Activation<'s, 'a> {
 
     fn evaluator<'e>(
         &'e self,
-        progress: &'e EvaluationBudget,
+        budget: &'e EvaluationBudget,
     ) -> Result<ExpressionEvaluator<'e, 'a>, VariableUnavailable> {
-        ExpressionEvaluator::new(self.stack, self.number, self.function, progress)
+        ExpressionEvaluator::new(self.stack, self.number, self.function, budget)
     }
 
     /// The size of a variable in bytes, `most` at most. It can be 0 for a type of size 0.
@@ -205,7 +205,7 @@ impl<'s, 'a> Activation<'s, 'a> {
     /// The number of elements of a dimension; 0 if the program computes a negative number.
     fn count(&self, dimension: &DynamicDimension<'a>) -> Result<u64, VariableUnavailable> {
         let bound = dimension.bound.ok_or(VariableUnavailable::Size)?;
-        let number = self.bound(dimension.place, bound);
+        let number = self.bound(dimension.die, bound);
         let number = number.map_err(|why| VariableUnavailable::Count(Rc::new(why)))?;
         let count = number
             .checked_add(dimension.plus)
@@ -216,26 +216,26 @@ impl<'s, 'a> Activation<'s, 'a> {
     /// The computed value of a bound: by an expression, or in a variable (DWARF 5 §2.19).
     fn bound(
         &self,
-        place: DieRef,
+        die: DieRef,
         value: AttributeValue<DwarfReader<'a>>,
     ) -> Result<i64, VariableUnavailable> {
         let progress = EvaluationBudget::default();
         let evaluator = self.evaluator(&progress)?;
         if let AttributeValue::UnitRef(_) | AttributeValue::DebugInfoRef(_) = value {
-            return self.integer(evaluator.index().resolve_reference(place, &value)?);
+            return self.integer(evaluator.index().resolve_reference(die, &value)?);
         }
         let expression =
-            evaluator.expression_at(&AttributeRef { place, value }, evaluator.lookup())?;
-        Ok(evaluator.number(place, expression)?.cast_signed())
+            evaluator.expression_at(&AttributeRef { die, value }, evaluator.lookup())?;
+        Ok(evaluator.number(die, expression)?.cast_signed())
     }
 
     /// The value of an integer variable, by its entry.
-    fn integer(&self, place: DieRef) -> Result<i64, VariableUnavailable> {
+    fn integer(&self, die: DieRef) -> Result<i64, VariableUnavailable> {
         let progress = EvaluationBudget::default();
         let evaluator = self.evaluator(&progress)?;
         let index = evaluator.index();
-        let entry = index.entry(place)?;
-        let (origin, said) = index.origin(place, &entry)?;
+        let entry = index.entry(die)?;
+        let (origin, said) = index.origin(die, &entry)?;
         let ty = sized_type(index, origin, &said).ok_or(VariableUnavailable::Size)?;
         let size = number(&ty, gimli::DW_AT_byte_size).and_then(|size| usize::try_from(size).ok());
         let size = size.filter(|size| (1..=8).contains(size));
@@ -247,7 +247,7 @@ impl<'s, 'a> Activation<'s, 'a> {
         let is_one = !here.any(|own| own.origin == origin);
         let (location, constant) = match own.filter(|_| is_one) {
             Some(own) => (own.location, own.constant),
-            None => location_or_constant((place, &entry), (origin, &said)),
+            None => location_or_constant((die, &entry), (origin, &said)),
         };
         let value = self.value(location.as_ref(), constant.as_ref(), size)?;
         if !value.is_fully_known() {

@@ -34,7 +34,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
             return Ok(EntryLocation::Parameter(parameter.origin));
         };
         let expression = self.expression_at_entry(location, Vaddr(entry))?;
-        let (unit, _) = self.index().unit(location.place)?;
+        let (unit, _) = self.index().unit(location.die)?;
         match single_operation(expression, unit.encoding()) {
             // It may be overwritten already, and be where another parameter is passed.
             Some(Operation::Register { register }) => {
@@ -57,7 +57,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
             let AttributeValue::Exprloc(expression) = base.value else {
                 return false;
             };
-            let unit = self.index().unit(base.place);
+            let unit = self.index().unit(base.die);
             unit.is_ok_and(|(unit, _)| {
                 matches!(
                     single_operation(expression, unit.encoding()),
@@ -68,9 +68,9 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
     }
 
     /// The value of that location when the function was called.
-    pub(super) fn entry_value(&self, to: EntryLocation) -> Result<u64, VariableUnavailable> {
+    pub(super) fn entry_value(&self, target: EntryLocation) -> Result<u64, VariableUnavailable> {
         self.step()?;
-        match (self.call_site_value(to), to) {
+        match (self.call_site_value(target), target) {
             (Err(absent), EntryLocation::Register(register)) if self.tail_calls.is_none() => {
                 let known = self.stack.at_entry(self.number, register);
                 known.ok_or(absent)
@@ -80,7 +80,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
     }
 
     /// The value of that location by the entry of the call that led to the function.
-    fn call_site_value(&self, to: EntryLocation) -> Result<u64, VariableUnavailable> {
+    fn call_site_value(&self, target: EntryLocation) -> Result<u64, VariableUnavailable> {
         let way = match &self.tail_calls {
             Some(way) => way.clone(),
             None => self.call_path()?,
@@ -131,7 +131,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         let same_file = std::ptr::eq(outer.index(), self.index());
         let mut given = call.parameters.iter();
         let given = given.find(|given| {
-            given.to == to && (same_file || !matches!(to, EntryLocation::Parameter(_)))
+            given.target == target && (same_file || !matches!(target, EntryLocation::Parameter(_)))
         });
         outer.number(
             function.root,
@@ -162,7 +162,7 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         let site = function.calls.get(call).ok_or(VariableUnavailable::Entry)?;
         let target = self.stack.callee_address(number);
         if target.is_none() && site.callee.is_some() {
-            self.progress.is_guessed.set(true);
+            self.budget.is_guessed.set(true);
         }
         let ended = match self.is_called_by(&caller, site, target)? {
             true => Vec::new(),
@@ -235,19 +235,19 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         &self,
         of: &Variables<'a>,
         index: &DieIndex<'a>,
-        place: DieRef,
+        die: DieRef,
     ) -> Result<Option<Rc<DwarfFunction<'a>>>, VariableUnavailable> {
         let variables = self.frame.variables;
-        let entry = index.entry(place)?;
+        let entry = index.entry(die)?;
         let ranges = match std::ptr::eq(of, variables) {
-            true => index.ranges(place, &entry)?,
+            true => index.ranges(die, &entry)?,
             false => Vec::new(),
         };
         let own = ranges.first().map(|range| Vaddr(range.start));
         let address = match own {
             Some(own) => Some(own),
             None => {
-                let (origin, said) = index.origin(place, &entry)?;
+                let (origin, said) = index.origin(die, &entry)?;
                 let name = linkage_name(index, origin, &said);
                 name.and_then(|name| variables.address_of(&name))
             }

@@ -112,7 +112,7 @@ pub(super) struct ExpressionEvaluator<'s, 'a> {
     pub(super) function: &'s DwarfFunction<'a>,
     /// The path to the function, if it ended with a tail call: its callee has the frame now.
     pub(super) tail_calls: Option<CallPath<'a>>,
-    pub(super) progress: &'s EvaluationBudget,
+    pub(super) budget: &'s EvaluationBudget,
     /// The remaining nesting depth.
     pub(super) depth: u32,
 }
@@ -124,7 +124,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         stack: &'s dyn VariableStack<'a>,
         number: usize,
         function: &'s DwarfFunction<'a>,
-        progress: &'s EvaluationBudget,
+        budget: &'s EvaluationBudget,
     ) -> Result<ExpressionEvaluator<'s, 'a>, VariableUnavailable> {
         Ok(ExpressionEvaluator {
             stack,
@@ -134,7 +134,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                 .ok_or(VariableUnavailable::OptimizedOut)?,
             function,
             tail_calls: None,
-            progress,
+            budget,
             depth: MAX_NESTING,
         })
     }
@@ -149,7 +149,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
     }
 
     pub(super) fn step(&self) -> Result<(), VariableUnavailable> {
-        let steps = &self.progress.steps;
+        let steps = &self.budget.steps;
         let left = steps.get().checked_sub(1);
         steps.set(left.unwrap_or(0));
         left.map(|_| ())
@@ -177,14 +177,14 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         if size == 0 && !expression.0.is_empty() {
             return Ok(PartialValue::unknown(0));
         }
-        let (unit, _) = self.index().unit(location.place)?;
+        let (unit, _) = self.index().unit(location.die)?;
         let room = (size as u64).saturating_mul(8);
         let mut value = PartialValue::unknown(size);
         let mut absent = VariableUnavailable::OptimizedOut;
         let mut at = 0;
         for (part, bits) in parts(expression, unit.encoding())? {
             // One unknown part does not make the others unknown.
-            match self.pieces(location.place, part) {
+            match self.pieces(location.die, part) {
                 Ok(pieces) => {
                     for piece in &pieces {
                         let count = piece.size_in_bits.unwrap_or(room).min(room - at);
@@ -310,8 +310,8 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         location: &AttributeRef<'a>,
     ) -> Result<gimli::LocListIter<DwarfReader<'a>>, VariableUnavailable> {
         let index = self.index();
-        let (unit, _) = index.unit(location.place)?;
-        let dwarf = index.dwarf(location.place.section);
+        let (unit, _) = index.unit(location.die)?;
+        let dwarf = index.dwarf(location.die.section);
         let list = dwarf.attr_locations(unit, location.value)?;
         list.ok_or(VariableUnavailable::Unsupported(
             "a location that is not a list",
@@ -321,10 +321,10 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
     /// The numeric value of an expression.
     pub(super) fn number(
         &self,
-        place: DieRef,
+        die: DieRef,
         expression: Expression<'a>,
     ) -> Result<u64, VariableUnavailable> {
-        let (unit, _) = self.index().unit(place)?;
+        let (unit, _) = self.index().unit(die)?;
         // A result on the stack is an address; a floating-point number is not.
         if let Some(Operation::TypedLiteral { value, .. }) =
             single_operation(expression, unit.encoding())
@@ -333,7 +333,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
             let bytes = value.slice().iter().rev();
             return Ok(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)));
         }
-        let pieces = self.nested()?.pieces(place, expression)?;
+        let pieces = self.nested()?.pieces(die, expression)?;
         match pieces.as_slice() {
             [one] => match one.location {
                 Location::Address { address } => Ok(address),
@@ -350,11 +350,11 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
     /// Evaluates an expression of an entry, or of its unit.
     fn pieces(
         &self,
-        place: DieRef,
+        die: DieRef,
         expression: Expression<'a>,
     ) -> Result<LocationPieces<'a>, VariableUnavailable> {
         let index = self.index();
-        let (unit, _) = index.unit(place)?;
+        let (unit, _) = index.unit(die)?;
         let mut evaluation = expression.evaluation(unit.encoding());
         evaluation.set_max_iterations(MAX_OPERATIONS);
         let mut state = evaluation.evaluate()?;
@@ -369,7 +369,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                     base_type,
                 } => {
                     let value = self.memory(address, size)?;
-                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    let value = typed(value, self.value_type(die, base_type)?)?;
                     evaluation.resume_with_memory(value)?
                 }
                 EvaluationResult::RequiresRegister {
@@ -377,7 +377,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                     base_type,
                 } => {
                     let value = self.register(register)?;
-                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    let value = typed(value, self.value_type(die, base_type)?)?;
                     evaluation.resume_with_register(value)?
                 }
                 EvaluationResult::RequiresFrameBase => {
@@ -394,7 +394,7 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                     evaluation.resume_with_tls(self.stack.thread_local(self.number, offset)?)?
                 }
                 EvaluationResult::RequiresAtLocation(reference) => {
-                    evaluation.resume_with_at_location(self.callee_expression(place, reference)?)?
+                    evaluation.resume_with_at_location(self.callee_expression(die, reference)?)?
                 }
                 EvaluationResult::RequiresEntryValue(expression) => {
                     let (register, base_type) = match single_operation(expression, unit.encoding())
@@ -408,11 +408,11 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                         _ => return Err(VariableUnavailable::Entry),
                     };
                     let value = self.entry_value(EntryLocation::Register(register.0))?;
-                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    let value = typed(value, self.value_type(die, base_type)?)?;
                     evaluation.resume_with_entry_value(value)?
                 }
                 EvaluationResult::RequiresParameterRef(offset) => {
-                    let place = self.place_in_unit(place, offset)?;
+                    let place = self.place_in_unit(die, offset)?;
                     let (origin, _) = index.origin(place, &index.entry(place)?)?;
                     let value = self.entry_value(EntryLocation::Parameter(origin))?;
                     evaluation.resume_with_parameter_ref(value)?
@@ -425,12 +425,12 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                     index: nth,
                     relocate,
                 } => {
-                    let address = index.dwarf(place.section).address(unit, nth)?;
+                    let address = index.dwarf(die.section).address(unit, nth)?;
                     let bias = if relocate { self.frame.bias } else { 0 };
                     evaluation.resume_with_indexed_address(address.wrapping_add(bias))?
                 }
                 EvaluationResult::RequiresBaseType(offset) => {
-                    evaluation.resume_with_base_type(self.value_type(place, offset)?)?
+                    evaluation.resume_with_base_type(self.value_type(die, offset)?)?
                 }
                 _ => {
                     return Err(VariableUnavailable::Unsupported(
@@ -456,50 +456,50 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
     fn frame_base(&self) -> Result<u64, VariableUnavailable> {
         let unknown = VariableUnavailable::Unsupported("a function without a frame base");
         let base = self.function.frame_base.as_ref().ok_or(unknown)?;
-        self.number(base.place, self.expression_at(base, self.frame.lookup)?)
+        self.number(base.die, self.expression_at(base, self.frame.lookup)?)
     }
 
     fn place_in_unit(
         &self,
-        place: DieRef,
+        die: DieRef,
         offset: UnitOffset,
     ) -> Result<DieRef, VariableUnavailable> {
         let value = AttributeValue::UnitRef(offset);
-        Ok(self.index().resolve_reference(place, &value)?)
+        Ok(self.index().resolve_reference(die, &value)?)
     }
 
     /// The location expression of another entry (`DW_OP_call2` and its variants): empty if it has
     /// none.
     fn callee_expression(
         &self,
-        place: DieRef,
+        die: DieRef,
         reference: gimli::DieReference<usize>,
     ) -> Result<DwarfReader<'a>, VariableUnavailable> {
         let index = self.index();
-        let place = match reference {
-            gimli::DieReference::UnitRef(offset) => self.place_in_unit(place, offset)?,
+        let die = match reference {
+            gimli::DieReference::UnitRef(offset) => self.place_in_unit(die, offset)?,
             gimli::DieReference::DebugInfoRef(offset) => {
-                index.resolve_reference(place, &AttributeValue::DebugInfoRef(offset))?
+                index.resolve_reference(die, &AttributeValue::DebugInfoRef(offset))?
             }
         };
-        let entry = index.entry(place)?;
+        let entry = index.entry(die)?;
         let Some(value) = entry.attr_value(gimli::DW_AT_location) else {
             return Ok(DwarfReader::default());
         };
-        let expression = self.expression_at(&AttributeRef { place, value }, self.frame.lookup)?;
+        let expression = self.expression_at(&AttributeRef { die, value }, self.frame.lookup)?;
         Ok(expression.0)
     }
 
     /// The type of a value in an expression (DWARF 5 §2.5.1).
     fn value_type(
         &self,
-        place: DieRef,
+        die: DieRef,
         offset: UnitOffset,
     ) -> Result<ValueType, VariableUnavailable> {
         if offset.0 == 0 {
             return Ok(ValueType::Generic);
         }
-        let place = self.place_in_unit(place, offset)?;
+        let place = self.place_in_unit(die, offset)?;
         let ty = ValueType::from_entry(&self.index().entry(place)?)?;
         ty.ok_or(VariableUnavailable::Unsupported(
             "a type that expressions do not compute with",

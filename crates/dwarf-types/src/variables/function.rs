@@ -58,7 +58,7 @@ pub struct RustTypes<'a> {
 /// An attribute's value, and its entry.
 #[derive(Clone, Copy)]
 pub(super) struct AttributeRef<'a> {
-    pub(super) place: DieRef,
+    pub(super) die: DieRef,
     pub(super) value: AttributeValue<DwarfReader<'a>>,
 }
 
@@ -117,7 +117,7 @@ pub(super) struct DwarfCallSite<'a> {
 
 /// A call site parameter: a value, and its location.
 pub(super) struct CallSiteParameter<'a> {
-    pub(super) to: EntryLocation,
+    pub(super) target: EntryLocation,
     pub(super) value: Expression<'a>,
 }
 
@@ -139,7 +139,7 @@ impl<'a> DwarfFunction<'a> {
             |scope: &LexicalScope<'_>| scope.ranges.iter().any(|range| range.contains(&address.0));
         // The level of each scope at the address.
         let mut level_of: Vec<Option<usize>> = Vec::with_capacity(self.scopes.len());
-        let mut levels: Vec<FrameFunction<'_, 'a>> = Vec::new();
+        let mut functions: Vec<FrameFunction<'_, 'a>> = Vec::new();
         for (number, scope) in self.scopes.iter().enumerate() {
             let around = match number {
                 0 => Some(0),
@@ -148,18 +148,18 @@ impl<'a> DwarfFunction<'a> {
             let around = around.filter(|_| number == 0 || is_in(scope));
             level_of.push(around.map(|around| match &scope.function {
                 Some(function) => {
-                    levels.push(FrameFunction {
+                    functions.push(FrameFunction {
                         function,
                         parameters: Vec::new(),
                         locals: Vec::new(),
                     });
-                    levels.len() - 1
+                    functions.len() - 1
                 }
                 None => around,
             }));
         }
         for (scope, level) in level_of.into_iter().enumerate().rev() {
-            let Some(level) = level.and_then(|level| levels.get_mut(level)) else {
+            let Some(level) = level.and_then(|level| functions.get_mut(level)) else {
                 continue;
             };
             let first = self.variables.partition_point(|own| own.scope < scope);
@@ -169,13 +169,13 @@ impl<'a> DwarfFunction<'a> {
             level.parameters.extend(parameters);
             level.locals.extend(locals);
         }
-        for level in &mut levels {
+        for level in &mut functions {
             // Compilers write the parameters of inlined functions in another order.
             let order = |own: &&Variable<'a>| own.origin.offset;
             level.parameters.sort_by_key(order);
         }
-        levels.reverse();
-        levels
+        functions.reverse();
+        functions
     }
 
     /// Its code ranges, as linked, the one with its entry first.
@@ -232,10 +232,10 @@ impl<'a> DwarfFunction<'a> {
     pub(super) fn read(
         index: &Rc<DieIndex<'a>>,
         root: DieRef,
-        place: DieRef,
+        die: DieRef,
     ) -> Result<DwarfFunction<'a>, TypesError> {
-        let entry = index.entry(place)?;
-        let (origin, said) = index.origin(place, &entry)?;
+        let entry = index.entry(die)?;
+        let (origin, said) = index.origin(die, &entry)?;
         let (unit, _) = index.unit(root)?;
         let convention = convention(index.arch()).filter(|_| !is_by_gcc(index, root));
         let mut reader = FunctionReader {
@@ -243,7 +243,7 @@ impl<'a> DwarfFunction<'a> {
             types: UnitReader::new(index, root, u64::from(unit.header.address_size())),
             scopes: vec![LexicalScope {
                 parent: 0,
-                ranges: index.ranges(place, &entry)?,
+                ranges: index.ranges(die, &entry)?,
                 function: Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default()),
                 block: 0,
             }],
@@ -251,9 +251,7 @@ impl<'a> DwarfFunction<'a> {
             variables: Vec::new(),
             calls: Vec::new(),
         };
-        index.descendants(place, |place, depth, entry| {
-            reader.entry(place, depth, entry)
-        })?;
+        index.descendants(die, |place, depth, entry| reader.entry(place, depth, entry))?;
         let types = &mut reader.types;
         let own = convention.map(|convention| (convention, types.type_of_function(origin)));
         types.finish();
@@ -275,7 +273,7 @@ impl<'a> DwarfFunction<'a> {
             index: Rc::clone(index),
             root,
             origin,
-            frame_base: frame_base.map(|value| AttributeRef { place, value }),
+            frame_base: frame_base.map(|value| AttributeRef { die, value }),
             scopes: reader.scopes,
             variables,
             calls: reader.calls,
@@ -321,7 +319,7 @@ fn is_as_in_c(index: &DieIndex<'_>, root: DieRef, graph: &Graph<'_>, function: T
 /// The external name of a function.
 pub(super) fn linkage_name<'a>(
     index: &DieIndex<'a>,
-    place: DieRef,
+    die: DieRef,
     entry: &DieEntry<'a>,
 ) -> Option<Cow<'a, str>> {
     let named = [
@@ -332,7 +330,7 @@ pub(super) fn linkage_name<'a>(
     flag(entry, gimli::DW_AT_external)
         .then(|| {
             let mut names = named.into_iter();
-            names.find_map(|name| text(index, place, entry, name))
+            names.find_map(|name| text(index, die, entry, name))
         })
         .flatten()
 }
@@ -351,7 +349,7 @@ impl<'a> FunctionReader<'_, 'a> {
     /// Reads an entry; returns whether its children must be read, too.
     fn entry(
         &mut self,
-        place: DieRef,
+        die: DieRef,
         depth: usize,
         entry: &DieEntry<'a>,
     ) -> Result<bool, TypesError> {
@@ -362,19 +360,19 @@ impl<'a> FunctionReader<'_, 'a> {
             gimli::DW_TAG_lexical_block
             | gimli::DW_TAG_inlined_subroutine
             | gimli::DW_TAG_try_block
-            | gimli::DW_TAG_catch_block => self.scope(place, depth, entry)?,
+            | gimli::DW_TAG_catch_block => self.scope(die, depth, entry)?,
             gimli::DW_TAG_formal_parameter | gimli::DW_TAG_variable => {
                 // An unreadable variable does not affect the others.
-                if let Ok(Some(variable)) = self.variable(place, entry) {
+                if let Ok(Some(variable)) = self.variable(die, entry) {
                     self.variables.push(variable);
                 }
             }
             gimli::DW_TAG_call_site | gimli::DW_TAG_GNU_call_site => {
-                let call = self.call(place, entry)?;
+                let call = self.call(die, entry)?;
                 self.calls.push(call);
             }
             gimli::DW_TAG_call_site_parameter | gimli::DW_TAG_GNU_call_site_parameter => {
-                let given = self.read_parameter(place, entry);
+                let given = self.read_parameter(die, entry);
                 if let (Some(call), Some(given)) = (self.calls.last_mut(), given) {
                     call.parameters.push(given);
                 }
@@ -393,18 +391,13 @@ impl<'a> FunctionReader<'_, 'a> {
         self.scopes.get(scope).map_or(0, |scope| scope.block)
     }
 
-    fn scope(
-        &mut self,
-        place: DieRef,
-        depth: usize,
-        entry: &DieEntry<'a>,
-    ) -> Result<(), TypesError> {
+    fn scope(&mut self, die: DieRef, depth: usize, entry: &DieEntry<'a>) -> Result<(), TypesError> {
         let index = self.index;
         let parent = self.enclosing_scope();
-        let mut ranges = index.ranges(place, entry)?;
+        let mut ranges = index.ranges(die, entry)?;
         let function = match entry.tag() {
             gimli::DW_TAG_inlined_subroutine => {
-                let (origin, said) = index.origin(place, entry)?;
+                let (origin, said) = index.origin(die, entry)?;
                 Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default())
             }
             _ => {
@@ -433,19 +426,19 @@ impl<'a> FunctionReader<'_, 'a> {
 
     fn variable(
         &mut self,
-        place: DieRef,
+        die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<Option<Variable<'a>>, TypesError> {
         let index = self.index;
-        let (origin, said) = index.origin(place, entry)?;
+        let (origin, said) = index.origin(die, entry)?;
         if flag(entry, gimli::DW_AT_declaration) {
             return Ok(None);
         }
         let ty = match entry.has_attr(gimli::DW_AT_type) {
-            true => self.types.type_of(place, entry),
+            true => self.types.type_of(die, entry),
             false => self.types.type_of(origin, &said),
         };
-        let (location, constant) = location_or_constant((place, entry), (origin, &said));
+        let (location, constant) = location_or_constant((die, entry), (origin, &said));
         Ok(Some(Variable {
             name: text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default(),
             ty,
@@ -459,14 +452,14 @@ impl<'a> FunctionReader<'_, 'a> {
         }))
     }
 
-    fn call(&self, place: DieRef, entry: &DieEntry<'a>) -> Result<DwarfCallSite<'a>, TypesError> {
+    fn call(&self, die: DieRef, entry: &DieEntry<'a>) -> Result<DwarfCallSite<'a>, TypesError> {
         let index = self.index;
-        let (unit, _) = index.unit(place)?;
+        let (unit, _) = index.unit(die)?;
         let is_tail =
             flag(entry, gimli::DW_AT_call_tail_call) || flag(entry, gimli::DW_AT_GNU_tail_call);
         let address = |name| {
             let value = entry.attr_value(name)?;
-            index.dwarf(place.section).attr_address(unit, value).ok()?
+            index.dwarf(die.section).attr_address(unit, value).ok()?
         };
         let at = [
             gimli::DW_AT_call_return_pc,
@@ -478,7 +471,7 @@ impl<'a> FunctionReader<'_, 'a> {
         let callee = [gimli::DW_AT_call_origin, gimli::DW_AT_abstract_origin]
             .into_iter()
             .find_map(|name| entry.attr_value(name))
-            .and_then(|value| index.resolve_reference(place, &value).ok());
+            .and_then(|value| index.resolve_reference(die, &value).ok());
         Ok(DwarfCallSite {
             at,
             callee,
@@ -491,15 +484,15 @@ impl<'a> FunctionReader<'_, 'a> {
         })
     }
 
-    fn read_parameter(&self, place: DieRef, entry: &DieEntry<'a>) -> Option<CallSiteParameter<'a>> {
+    fn read_parameter(&self, die: DieRef, entry: &DieEntry<'a>) -> Option<CallSiteParameter<'a>> {
         let index = self.index;
         let value = expression(
             entry,
             [gimli::DW_AT_call_value, gimli::DW_AT_GNU_call_site_value],
         )?;
-        let to = match expression(entry, [gimli::DW_AT_location]) {
+        let target = match expression(entry, [gimli::DW_AT_location]) {
             Some(location) => {
-                let (unit, _) = index.unit(place).ok()?;
+                let (unit, _) = index.unit(die).ok()?;
                 match single_operation(location, unit.encoding())? {
                     Operation::Register { register } => EntryLocation::Register(register.0),
                     // The stack pointer at the call: the CFA of the function called.
@@ -515,14 +508,14 @@ impl<'a> FunctionReader<'_, 'a> {
                 let parameter = [gimli::DW_AT_call_parameter, gimli::DW_AT_abstract_origin]
                     .into_iter()
                     .find_map(|name| entry.attr_value(name))?;
-                let parameter = index.resolve_reference(place, &parameter).ok()?;
+                let parameter = index.resolve_reference(die, &parameter).ok()?;
                 let (origin, _) = index
                     .origin(parameter, &index.entry(parameter).ok()?)
                     .ok()?;
                 EntryLocation::Parameter(origin)
             }
         };
-        Some(CallSiteParameter { to, value })
+        Some(CallSiteParameter { target, value })
     }
 }
 
@@ -534,9 +527,9 @@ pub(super) fn location_or_constant<'a>(
     Option<AttributeRef<'a>>,
     Option<AttributeValue<DwarfReader<'a>>>,
 ) {
-    let location = |(place, entry): (DieRef, &DieEntry<'a>)| {
+    let location = |(die, entry): (DieRef, &DieEntry<'a>)| {
         let value = entry.attr_value(gimli::DW_AT_location)?;
-        Some(AttributeRef { place, value })
+        Some(AttributeRef { die, value })
     };
     let constant = |entry: &DieEntry<'a>| entry.attr_value(gimli::DW_AT_const_value);
     (

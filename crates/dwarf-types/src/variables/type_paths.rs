@@ -24,14 +24,14 @@ pub(super) struct TypePaths {
 
 impl TypePaths {
     /// The path of a type.
-    pub(super) fn path(&self, index: &DieIndex<'_>, place: DieRef) -> Result<String, TypesError> {
-        let (unit, _) = index.unit(place)?;
+    pub(super) fn path(&self, index: &DieIndex<'_>, die: DieRef) -> Result<String, TypesError> {
+        let (unit, _) = index.unit(die)?;
         let offset = unit.header.offset().0 + unit.header.root_offset().0;
-        let parents = self.parents(index, DieRef { offset, ..place })?;
+        let parents = self.parents(index, DieRef { offset, ..die })?;
         let mut names = Vec::new();
-        let mut next = Some(place.offset);
+        let mut next = Some(die.offset);
         while let Some(offset) = next.filter(|_| names.len() < MAX_PATH_NAMES) {
-            let place = DieRef { offset, ..place };
+            let place = DieRef { offset, ..die };
             let name = text(index, place, &index.entry(place)?, gimli::DW_AT_name);
             names.extend(name);
             next = parents.get(&offset).copied();

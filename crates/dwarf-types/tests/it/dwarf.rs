@@ -246,8 +246,8 @@ fn split_units_say_what_whole_ones_say() {
                 panic!("{missing:?}");
             };
             assert!(name.ends_with("a.dwo") && unit.starts_with("the unit at 0x"));
-            let told = missing[0].to_string();
-            assert!(told.contains(file.to_str().unwrap()), "{told}");
+            let message = missing[0].to_string();
+            assert!(message.contains(file.to_str().unwrap()), "{message}");
             if packer.is_some() {
                 let folder = build_two(compiler, &flags, packer);
                 assert_same(
@@ -265,16 +265,16 @@ type FolderTypes = (String, Vec<String>, Vec<TypesError>);
 /// Compares the results, except for the compilers' folders and the order of entries: in a linked
 /// file, type units follow each other.
 fn assert_same(expected: &FolderTypes, found: &FolderTypes, what: &str) {
-    let sorted = |said: &FolderTypes| {
-        let lines = said.0.lines().filter(|line| !line.ends_with(".c"));
+    let sorted = |types: &FolderTypes| {
+        let lines = types.0.lines().filter(|line| !line.ends_with(".c"));
         let mut lines: Vec<_> = lines.map(str::to_owned).collect();
         lines.sort_unstable();
         lines
     };
     assert_eq!(sorted(found), sorted(expected), "{what}");
     assert_eq!(found.1, expected.1, "{what}");
-    let names = |said: &FolderTypes| {
-        let names = said.0.lines().filter(|line| line.ends_with(".c"));
+    let names = |types: &FolderTypes| {
+        let names = types.0.lines().filter(|line| line.ends_with(".c"));
         let ends = names.map(|name| name.rsplit('/').next().unwrap().to_owned());
         ends.collect::<Vec<_>>()
     };

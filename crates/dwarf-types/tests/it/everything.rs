@@ -49,7 +49,7 @@ impl<'a> VariableStack<'a> for SameStack<'_, 'a> {
 /// Evaluates everything at some addresses; returns the number of values.
 pub(crate) fn ask(file: &ElfFile, addresses: &[u64]) -> usize {
     let (files, splits) = (DebugFiles::default(), SplitFiles::default());
-    let Ok(variables) = Variables::of_module(file, &files, &splits) else {
+    let Ok(variables) = Variables::from_module(file, &files, &splits) else {
         return 0;
     };
     let mut found = 0;

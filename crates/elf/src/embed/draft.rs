@@ -8,7 +8,7 @@ use super::encode::Encoding;
 use super::error::EmbedError;
 use super::existing::{EmbeddedSection, TABLES};
 use super::rest::has_bytes;
-use super::{PAGE, rest};
+use super::{PAGE_BYTES, rest};
 use crate::elf::{ElfFile, load, slice};
 use crate::header::{Phdr, Shdr};
 use crate::symtab::{self, SymbolTable};
@@ -81,7 +81,7 @@ pub(super) struct Displacements {
 
 impl Displacements {
     /// The size of all displaced blocks behind the section, in bytes.
-    fn guest_size(&self) -> u64 {
+    fn displaced_size(&self) -> u64 {
         let ends = self.displaced.iter().map(|g| g.at.saturating_add(g.length));
         ends.max().unwrap_or(0)
     }
@@ -176,17 +176,17 @@ impl<'a> Draft<'a> {
     pub(super) fn write(
         mut self,
         request: &EmbedRequest<'_>,
-        room: &Displacements,
+        displacements: &Displacements,
         old: Option<&EmbeddedSection>,
         rest: u64,
     ) -> Result<Vec<u8>, EmbedError> {
-        let site = self.site(request, room, old, rest)?;
-        let guests = room.displaced.iter().map(|guest| Shift {
+        let site = self.site(request, displacements, old, rest)?;
+        let guests = displacements.displaced.iter().map(|guest| Shift {
             from: guest.from,
             length: guest.length,
             to: site.location.plus(site.displaced).plus(guest.at),
         });
-        let shifts: Vec<_> = room.shifts.iter().copied().chain(guests).collect();
+        let shifts: Vec<_> = displacements.shifts.iter().copied().chain(guests).collect();
         let mut out = self.file.bytes().to_vec();
         self.repoint(&mut out, &shifts);
         let moved = take_bytes(&mut out, &shifts);
@@ -213,13 +213,13 @@ impl<'a> Draft<'a> {
     fn site(
         &self,
         request: &EmbedRequest<'_>,
-        room: &Displacements,
+        displacements: &Displacements,
         old: Option<&EmbeddedSection>,
         rest: u64,
     ) -> Result<NewSegment, EmbedError> {
         let content = request.size;
         let guests = content.next_multiple_of(ALIGN);
-        let size = match room.guest_size() {
+        let size = match displacements.displaced_size() {
             0 => content,
             length => self.check("the size of the segment", guests.checked_add(length))?,
         };
@@ -259,8 +259,8 @@ impl<'a> Draft<'a> {
     /// The largest page size that the file can be mapped with.
     fn page(&self) -> u64 {
         let aligns = self.loads().map(|p| p.align);
-        let pages = aligns.filter(|align| align.is_power_of_two() && *align >= PAGE);
-        pages.min().unwrap_or(PAGE)
+        let pages = aligns.filter(|align| align.is_power_of_two() && *align >= PAGE_BYTES);
+        pages.min().unwrap_or(PAGE_BYTES)
     }
 
     /// Checks a size or an address against what the file's numbers can hold.
@@ -343,16 +343,16 @@ impl<'a> Draft<'a> {
         &mut self,
         out: &mut Vec<u8>,
         request: &EmbedRequest<'_>,
-        site: &NewSegment,
+        segment: &NewSegment,
     ) -> Result<(), EmbedError> {
-        let header = site.header(elf::PT_LOAD, site.size, self.page());
+        let header = segment.header(elf::PT_LOAD, segment.size, self.page());
         let before = |p: &Phdr| p.kind == elf::PT_LOAD.0 && p.vaddr < header.vaddr;
         let last = self.programs.iter().rposition(before);
         self.programs
             .insert(last.map_or(0, |index| index + 1), header);
         if let Some((kind, align)) = request.leader {
             let size = request.sections.first().map_or(0, |part| part.size);
-            self.lead(site.header(kind, size, align));
+            self.lead(segment.header(kind, size, align));
         }
         let count = self.count("program headers", self.programs.len(), u16::MAX - 1)?;
         let start = self.file.headers.program_header_offset;
@@ -396,7 +396,7 @@ impl<'a> Draft<'a> {
         &mut self,
         out: &mut Vec<u8>,
         request: &EmbedRequest<'_>,
-        site: &NewSegment,
+        segment: &NewSegment,
         old: Option<&EmbeddedSection>,
     ) -> Result<(), EmbedError> {
         let Some(mut names) = self.names()? else {
@@ -409,8 +409,8 @@ impl<'a> Draft<'a> {
                 name: u32::try_from(name).unwrap_or(0),
                 kind: part.kind.0,
                 flags: elf::SHF_ALLOC.0,
-                addr: site.location.vaddr + part.start,
-                offset: site.location.offset + part.start,
+                addr: segment.location.vaddr + part.start,
+                offset: segment.location.offset + part.start,
                 size: part.size,
                 link: 0,
                 info: 0,

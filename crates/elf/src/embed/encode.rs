@@ -15,40 +15,40 @@ pub(super) struct HeaderFields {
 /// The encoding of numbers in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoding {
-    word: AddressSize,
+    address_size: AddressSize,
     little: bool,
 }
 
 impl Encoding {
     pub(super) fn from_file(file: &ElfFile) -> Encoding {
         Encoding {
-            word: file.word(),
+            address_size: file.word(),
             little: file.is_little_endian(),
         }
     }
 
     /// The size of an address in bytes.
     pub(super) fn word_size(self) -> usize {
-        usize::from(self.word.bytes())
+        usize::from(self.address_size.bytes())
     }
 
     /// The maximum address or file offset.
     pub(super) fn limit(self) -> u64 {
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => u64::from(u32::MAX),
             AddressSize::W64 => u64::MAX,
         }
     }
 
     pub(super) fn header_size(self) -> u64 {
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => 52,
             AddressSize::W64 => 64,
         }
     }
 
     pub(super) fn header_fields(self) -> HeaderFields {
-        let (section_offset, program_count, section_count) = match self.word {
+        let (section_offset, program_count, section_count) = match self.address_size {
             AddressSize::W32 => (32, 44, 48),
             AddressSize::W64 => (40, 56, 60),
         };
@@ -60,14 +60,14 @@ impl Encoding {
     }
 
     pub(super) fn program_size(self) -> u64 {
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => 32,
             AddressSize::W64 => 56,
         }
     }
 
     pub(super) fn section_size(self) -> u64 {
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => 40,
             AddressSize::W64 => 64,
         }
@@ -97,7 +97,7 @@ impl Encoding {
         let words = place.into_iter().chain(sizes);
         let words = words.flat_map(|value| self.word(value));
         let align = self.word(header.align);
-        match self.word {
+        match self.address_size {
             AddressSize::W32 => kind
                 .into_iter()
                 .chain(words)

@@ -78,7 +78,7 @@ pub enum EmbedError {
     },
     /// No program header can be added.
     #[error(
-        "{}: no room for another program header ({needed} bytes at offset {offset:#x}): {why}",
+        "{}: no room for another program header ({needed} bytes at offset {offset:#x}): {reason}",
         file.display()
     )]
     NoRoom {
@@ -89,17 +89,17 @@ pub enum EmbedError {
         /// The size of a program header.
         needed: u64,
         /// The obstacle.
-        why: String,
+        reason: String,
     },
     /// The unwind table of an object file cannot be rewritten.
-    #[error("{}: its unwind table cannot be written: {why}{}", file.display(), .offset.map_or_else(String::new, |offset| format!(" (at offset {offset:#x})")))]
+    #[error("{}: its unwind table cannot be written: {reason}{}", file.display(), .offset.map_or_else(String::new, |offset| format!(" (at offset {offset:#x})")))]
     Object {
         /// The file.
         file: PathBuf,
         /// The file offset of the obstacle, if it is in one place.
         offset: Option<u64>,
         /// The obstacle, and what helps.
-        why: &'static str,
+        reason: &'static str,
     },
     /// The result would not fit into the address space or the file format.
     #[error("{}: {what} would be {value:#x}, the limit is {limit:#x}", file.display())]

@@ -64,7 +64,7 @@ fn candidates(file: &ElfFile) -> impl Iterator<Item = (usize, &Phdr)> {
 fn by_section(file: &ElfFile, index: usize) -> Option<EmbeddedSection> {
     let header = file.section_header(index)?;
     let (program, segment) = candidates(file).find(|(_, p)| is_content(header, p))?;
-    let guests = guests(file, segment, Some(index));
+    let guests = first_other_object(file, segment, Some(index));
     let end = guests.unwrap_or(segment.file_size);
     (header.size <= end).then_some(EmbeddedSection {
         program,
@@ -95,7 +95,7 @@ fn by_magic(file: &ElfFile, magic: &[u8]) -> Option<EmbeddedSection> {
     if !begins || !last || file.section_headers().iter().any(starts) {
         return None;
     }
-    let guests = guests(file, segment, None);
+    let guests = first_other_object(file, segment, None);
     Some(EmbeddedSection {
         program,
         section: None,
@@ -107,7 +107,7 @@ fn by_magic(file: &ElfFile, magic: &[u8]) -> Option<EmbeddedSection> {
 }
 
 /// The offset in the segment of any other object that a header or the dynamic section points at.
-fn guests(file: &ElfFile, segment: &Phdr, except: Option<usize>) -> Option<u64> {
+fn first_other_object(file: &ElfFile, segment: &Phdr, except: Option<usize>) -> Option<u64> {
     let sections = file.section_headers().iter().enumerate();
     let sections = sections
         .filter(|(index, s)| Some(*index) != except && s.is_allocated() && has_bytes(s))

@@ -106,11 +106,11 @@ fn check(file: &ElfFile) -> Result<(), EmbedError> {
     Err(refused(file, None, why))
 }
 
-fn refused(file: &ElfFile, offset: impl Into<Option<u64>>, why: &'static str) -> EmbedError {
+fn refused(file: &ElfFile, offset: impl Into<Option<u64>>, reason: &'static str) -> EmbedError {
     EmbedError::Object {
         file: file.path().to_path_buf(),
         offset: offset.into(),
-        why,
+        reason,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use object::elf;
 
-use super::PAGE;
+use super::PAGE_BYTES;
 use super::draft::{DisplacedBlock, Displacements, Draft, LoadLocation, Shift};
 use super::error::EmbedError;
 use super::existing::TABLES;
-use super::rest::{first_but, has_bytes, section_table};
+use super::rest::{first_byte_not_in, has_bytes, section_table};
 use crate::elf::ElfFile;
 use crate::header::{ElfKind, Phdr, Shdr};
 use crate::symtab::SymbolTable;
@@ -31,11 +31,11 @@ pub(super) fn make(draft: &mut Draft<'_>, headers: u64) -> Result<Displacements,
     }
     let table = draft.program_table();
     let needed = missing * draft.encoding.program_size();
-    grow(draft, needed).map_err(|why| EmbedError::NoRoom {
+    grow(draft, needed).map_err(|reason| EmbedError::NoRoom {
         file: draft.file.path().to_path_buf(),
         offset: table.end,
         needed,
-        why,
+        reason,
     })
 }
 
@@ -125,8 +125,8 @@ fn grow(draft: &Draft<'_>, needed: u64) -> Result<Displacements, String> {
 /// The maximum end of the segment: its last page is mapped anyway.
 fn end_of_home(home: &Phdr) -> u64 {
     let end = home.offset + home.file_size;
-    match home.file_size == home.mem_size && home.vaddr % PAGE == home.offset % PAGE {
-        true => end.next_multiple_of(PAGE),
+    match home.file_size == home.mem_size && home.vaddr % PAGE_BYTES == home.offset % PAGE_BYTES {
+        true => end.next_multiple_of(PAGE_BYTES),
         false => end,
     }
 }
@@ -226,12 +226,12 @@ impl HeaderTableGrowth<'_> {
         let mut at = self.start;
         for range in known {
             let gap = at..range.start.clamp(at, end.max(at));
-            if first_but(BLANK, self.file.bytes(), gap).is_some() {
+            if first_byte_not_in(BLANK, self.file.bytes(), gap).is_some() {
                 return false;
             }
             at = at.max(range.end);
         }
-        first_but(BLANK, self.file.bytes(), at..end.max(at)).is_none()
+        first_byte_not_in(BLANK, self.file.bytes(), at..end.max(at)).is_none()
     }
 
     /// Whether the sections of each segment other than `PT_LOAD` move together or not at all.

@@ -13,7 +13,7 @@ use object::elf;
 /// names and the segment `old`. If there are section headers, bytes that nothing describes are an
 /// error. Otherwise all bytes are needed.
 pub(super) fn end(file: &ElfFile, old: Option<&EmbeddedSection>) -> Result<u64, EmbedError> {
-    let needed = end_of_described(file, old)?;
+    let needed = content_end(file, old)?;
     let length = file.bytes().len() as u64;
     if file.section_headers().is_empty() {
         return Ok(match old {
@@ -31,7 +31,7 @@ pub(super) fn end(file: &ElfFile, old: Option<&EmbeddedSection>) -> Result<u64, 
     }
 }
 
-fn end_of_described(file: &ElfFile, old: Option<&EmbeddedSection>) -> Result<u64, EmbedError> {
+fn content_end(file: &ElfFile, old: Option<&EmbeddedSection>) -> Result<u64, EmbedError> {
     let encoding = Encoding::from_file(file);
     let counted = |count: usize, size: u64| (count as u64).saturating_mul(size);
     let programs = file.program_headers();
@@ -96,16 +96,16 @@ fn first_unknown(file: &ElfFile, old: Option<&EmbeddedSection>, from: u64) -> Op
     let mut at = from;
     for range in known {
         let gap = at..range.start.max(at);
-        if let Some(found) = first_but(&[0], file.bytes(), gap) {
+        if let Some(found) = first_byte_not_in(&[0], file.bytes(), gap) {
             return Some(found);
         }
         at = at.max(range.end);
     }
-    first_but(&[0], file.bytes(), at..(file.bytes().len() as u64).max(at))
+    first_byte_not_in(&[0], file.bytes(), at..(file.bytes().len() as u64).max(at))
 }
 
 /// The first byte of the range that is not in `blank`.
-pub(super) fn first_but(blank: &[u8], bytes: &[u8], range: Range<u64>) -> Option<u64> {
+pub(super) fn first_byte_not_in(blank: &[u8], bytes: &[u8], range: Range<u64>) -> Option<u64> {
     let end = range.end.min(bytes.len() as u64);
     let data = slice(bytes, range.start, end.checked_sub(range.start)?)?;
     let delta = data.iter().position(|byte| !blank.contains(byte))?;

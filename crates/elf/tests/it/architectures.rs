@@ -124,7 +124,7 @@ fn a_machine_that_is_not_known() {
     let file = ElfFile::open(assemble(&dir, "powerpc64-linux-gnu", source)).unwrap();
     let machine = Arch::Other {
         machine: 21,
-        word: AddressSize::W64,
+        address_size: AddressSize::W64,
     };
     assert_eq!((file.abi().arch, file.abi().endian), (machine, Endian::Big));
     let data = file.section_named(".data").unwrap().unwrap();

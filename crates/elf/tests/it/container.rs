@@ -51,7 +51,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_held_is_what_was_put_in() {
+fn members_equal_the_archived_files() {
     let folder = tempfile::tempdir().unwrap();
     let files = files(folder.path());
     let read = |name: &str| fs::read(folder.path().join(name)).unwrap();

@@ -412,7 +412,7 @@ fn refused(file: &ElfFile) -> String {
 }
 
 #[test]
-fn what_is_refused() {
+fn unembeddable_sections_are_rejected() {
     let dir = directory("embed_refused");
     let path = compile(&dir, "program", FINDER, &["-g"]);
     let file = ElfFile::open(&path).unwrap();

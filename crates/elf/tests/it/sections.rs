@@ -426,7 +426,7 @@ fn mapping(line: &str) -> SegmentMapping {
 }
 
 #[test]
-fn what_is_no_elf_file_is_named() {
+fn other_files_are_rejected_by_name() {
     let dir = directory("what_is_no_elf_file");
     let text = dir.join("text");
     fs::write(&text, "#!/bin/sh\n").unwrap();
@@ -454,7 +454,7 @@ fn what_is_no_elf_file_is_named() {
 
 /// Development packages install some of them under library names, and patterns match them.
 #[test]
-fn a_linker_script_is_told_as_one() {
+fn linker_scripts_are_recognized() {
     let is_script = |path: &Path| {
         let error = ElfFile::open(path).unwrap_err();
         matches!(error, ModuleError::LinkerScript { .. })

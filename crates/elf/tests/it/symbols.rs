@@ -273,7 +273,7 @@ fn assembly_without_sizes() {
 }
 
 #[test]
-fn which_of_several_names_is_preferred() {
+fn names_have_an_order_of_preference() {
     let dir = directory("preferred_names");
     let function = |name: &str, binding: &str| {
         let binding = binding.replace("NAME", name);

@@ -218,7 +218,7 @@ fn an_old_file_is_moved_and_only_the_owner_reads_the_new() {
 }
 
 #[test]
-fn what_came_to_nothing_is_taken_back() {
+fn failed_writes_are_removed() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("unspool.prof");
     create(&path).unwrap().1.undo().unwrap();

@@ -124,7 +124,7 @@ fn memory_is_where_the_file_says() {
 
 /// Opening a FIFO does not wait for a writer.
 #[test]
-fn a_pipe_that_the_file_names_is_no_mapping() {
+fn a_fifo_as_mapped_file_is_ignored() {
     let pipe = TempFile::new("pipe", &[]);
     fs::remove_file(&pipe.0).unwrap();
     let mkfifo = process::Command::new("mkfifo").arg(&pipe.0).status();

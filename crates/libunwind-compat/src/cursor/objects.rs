@@ -21,7 +21,7 @@ impl<'s> ClientCursor<'s> {
         };
         let (client, code) = (self.client, self.code());
         let found = client.space.object(client, code)?;
-        let mut frame = match self.places.values() {
+        let mut frame = match self.locations.values() {
             Some((values, known)) => NativeFrame {
                 values: *values,
                 known,
@@ -55,12 +55,12 @@ impl<'s> ClientCursor<'s> {
         let ip = frame.get(RETURN_ADDRESS.0)?;
         let stack_pointer = frame.get(STACK_POINTER.0)?;
         self.objects = ObjectUse::Used(start);
-        self.places
+        self.locations
             .set_values(stack_pointer, frame.values, frame.known);
         let climbs = lowest < stack_pointer;
         Some(self.arrive_by_object(left, ip, climbs).map(|()| {
             if is_interrupted {
-                self.at = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
+                self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
             }
             // An interrupted frame can be at 0, by the fault of a call there.
             ip != 0 || is_interrupted
@@ -97,8 +97,8 @@ impl<'s> ClientCursor<'s> {
         let Some(mut again) = self.at_start(start) else {
             return;
         };
-        let here = (self.at, self.stack_pointer());
-        let is_here = |again: &Self| (again.at, again.stack_pointer()) == here;
+        let here = (self.step_address, self.stack_pointer());
+        let is_here = |again: &Self| (again.step_address, again.stack_pointer()) == here;
         while !is_here(&again) && again.step() > 0 {}
         if is_here(&again) {
             *self = again;
@@ -112,12 +112,12 @@ impl<'s> ClientCursor<'s> {
                 own::cursor(self.client.argument, is_interrupted)
             }
         };
-        Some(start.by_rules())
+        Some(start.without_objects())
     }
 
     /// Continues the walk by rules: machine code would not see a register that is about to be
     /// changed.
-    pub fn go_by_rules(&mut self) {
+    pub fn use_rules(&mut self) {
         self.find_places();
         self.objects = ObjectUse::Unused;
     }

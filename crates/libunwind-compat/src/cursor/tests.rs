@@ -151,14 +151,14 @@ fn the_end_stays_the_end() {
 }
 
 /// Steps by a cached rule, if possible.
-fn kept_step(cursor: &mut ClientCursor<'_>, simple: PackedRow) -> c_int {
-    if !cursor.at.is_kept() {
-        return answer(cursor.step_simple(simple));
+fn kept_step(cursor: &mut ClientCursor<'_>, row: PackedRow) -> c_int {
+    if !cursor.step_address.is_kept() {
+        return answer(cursor.step_simple(row));
     }
     let space = cursor.client.space;
     space.set_policy(abi::CACHE_GLOBAL).unwrap();
-    let rule = OwnedStepRule::Simple(simple);
-    space.keep(cursor.at, || Ok(Some(rule))).unwrap();
+    let rule = OwnedStepRule::Simple(row);
+    space.keep(cursor.step_address, || Ok(Some(rule))).unwrap();
     cursor.step()
 }
 
@@ -275,12 +275,12 @@ fn an_address_with_more_bits_is_another() {
     assert_eq!(kept_step(&mut cursor, up), 1);
     assert_eq!(cursor.ip(), 0xffff_0000_0000_5000);
     let client = cursor.client;
-    assert!(client.space.cached_rule(cursor.at).is_none());
+    assert!(client.space.cached_rule(cursor.step_address).is_none());
     client
         .space
-        .keep(cursor.at, || Ok(Some(OwnedStepRule::Simple(up))))
+        .keep(cursor.step_address, || Ok(Some(OwnedStepRule::Simple(up))))
         .unwrap();
-    assert!(client.space.cached_rule(cursor.at).is_none());
+    assert!(client.space.cached_rule(cursor.step_address).is_none());
     assert_eq!(cursor.code(), CodeAddr::Return(RuntimeAddr(cursor.ip())));
 }
 

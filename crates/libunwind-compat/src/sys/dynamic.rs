@@ -264,15 +264,16 @@ pub(crate) fn registered(ip: u64) -> Option<DynInfo> {
     None
 }
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// Bytes of a registered table. Nobody writes to them until it is cancelled. The kernel is asked
 /// whether they are readable.
 pub(crate) fn bytes(addresses: Range<u64>) -> Option<&'static [u8]> {
     let Range { start, end } = addresses;
     let length = end.checked_sub(start)?;
-    for page in start / PAGE..end.div_ceil(PAGE) {
-        ReadableMemory::around(RuntimeAddr(page * PAGE)).word(RuntimeAddr(page * PAGE))?;
+    for page in start / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
+        ReadableMemory::around(RuntimeAddr(page * PAGE_BYTES))
+            .word(RuntimeAddr(page * PAGE_BYTES))?;
     }
     let from = ptr::with_exposed_provenance(usize::try_from(start).ok()?);
     // SAFETY: all of it was readable just now, and does not change, as above.
@@ -284,7 +285,9 @@ pub(crate) fn string(addr: u64) -> Option<&'static [u8]> {
     /// The maximum number of pages of a name.
     const MAX_NAME_PAGES: u64 = 16;
     (1..=MAX_NAME_PAGES).find_map(|pages| {
-        let end = (addr / PAGE).checked_add(pages)?.checked_mul(PAGE)?;
+        let end = (addr / PAGE_BYTES)
+            .checked_add(pages)?
+            .checked_mul(PAGE_BYTES)?;
         let until_page = bytes(addr..end)?;
         until_page
             .split(|byte| *byte == 0)

@@ -149,7 +149,7 @@ impl ExceptionWalk {
     fn new(context: *mut c_void) -> ExceptionWalk {
         ExceptionWalk {
             context: UnwindContext::EMPTY,
-            cursor: own::cursor(context, false).by_rules(),
+            cursor: own::cursor(context, false).without_objects(),
             handler: 0,
         }
     }

@@ -197,7 +197,7 @@ pub extern "C" fn get_save_loc(
 /// `unw_resume`.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_resume"))]
 pub extern "C" fn resume(cursor: &mut ClientCursor<'static>) -> c_int {
-    cursor.go_by_rules();
+    cursor.use_rules();
     code(cursor.establish().and_then(|()| callbacks::resume(cursor)))
 }
 
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn apply_reg_state(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let row = unsafe { blob::row(data) };
-    cursor.go_by_rules();
+    cursor.use_rules();
     cursor::answer(cursor.step_encoded(row))
 }
 

@@ -147,7 +147,7 @@ mod tests {
 
     /// As after a fork while other threads walk: their slots are skipped.
     #[test]
-    fn who_finds_one_in_use_takes_another() {
+    fn a_busy_slot_is_skipped() {
         let mut twice = [const { Vec::new() }; 2];
         for taken in &mut twice {
             take_all(taken);

@@ -4,7 +4,7 @@ use crate::programs;
 use xtask::bad_frames::{self, BadFramesProgram, BadWalkOutcome, cases};
 
 #[test]
-fn what_is_found_before_the_damage_is_kept() {
+fn frames_before_the_damage_are_kept() {
     let program = BadFramesProgram::build(programs::scratch("bad-frames")).unwrap();
     let library = programs::shared_objects().join("libunwind.so.8");
     let mut bad = Vec::new();

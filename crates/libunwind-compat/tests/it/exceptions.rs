@@ -67,7 +67,7 @@ fn rust_panics() {
 /// contexts reach its functions.
 #[test]
 fn a_static_libgcc_beside_ours() {
-    const WAYS: [&str; 8] = [
+    const CASES: [&str; 8] = [
         "inside", "host", "out", "through", "in", "nested", "cancel", "exit",
     ];
     let ours = programs::shared_objects().join("libunwind.so.8");
@@ -83,11 +83,11 @@ fn a_static_libgcc_beside_ours() {
         run_with(&host, &arguments, library)
     };
     // Each case first in a process of its own, and all in one.
-    for ways in WAYS
+    for ways in CASES
         .each_ref()
         .map(std::slice::from_ref)
         .into_iter()
-        .chain([&WAYS[..]])
+        .chain([&CASES[..]])
     {
         let with_libgcc = run(&shared, ways, None);
         assert_eq!(with_libgcc.1, Some(0), "{with_libgcc:?}");

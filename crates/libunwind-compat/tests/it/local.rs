@@ -243,7 +243,7 @@ fn backtraces_are_counted_if_asked() {
 
 /// A setuid program ignores the environment. Needs root, to be two users.
 #[test]
-fn a_setuid_program_is_not_told_by_the_environment() {
+fn a_setuid_program_ignores_the_environment() {
     let folder = UserFolder::new(0);
     let library = programs::shared_objects().join("libunwind.so.8");
     folder.copy(&library, "libunwind.so.8", 0o755);

@@ -28,7 +28,7 @@ impl ObjectCache {
     }
 
     /// With the objects of files.
-    fn of(files: &[&Path]) -> ObjectCache {
+    fn from_files(files: &[&Path]) -> ObjectCache {
         let cache = ObjectCache::new();
         for path in files {
             let file = ElfFile::open(path).unwrap();
@@ -116,7 +116,7 @@ fn assert_same(ours: &str, theirs: &str) {
 #[test]
 fn the_own_stack_has_the_same_frames() {
     let (program, ours) = (compile("objects.c"), programs::shared_objects());
-    let cache = ObjectCache::of(&[&program, LIBC.as_ref()]);
+    let cache = ObjectCache::from_files(&[&program, LIBC.as_ref()]);
     let mut command = cache.command(&program);
     command.arg(theirs("libunwind.so.8"));
     command.arg(ours.join("libunwind.so.8"));
@@ -219,7 +219,7 @@ fn a_traced_process_has_the_same_frames() {
         look(cache.command(&program), library, ptrace)
     };
     assert_same(
-        &ours(&ObjectCache::of(&[&program, LIBC.as_ref()])),
+        &ours(&ObjectCache::from_files(&[&program, LIBC.as_ref()])),
         &expected,
     );
     // The objects are used.
@@ -231,7 +231,7 @@ fn a_traced_process_has_the_same_frames() {
 #[test]
 fn a_client_that_asks_for_places_has_the_same_frames() {
     let (program, ours) = (compile("walk.c"), programs::shared_objects());
-    let cache = ObjectCache::of(&[&program, LIBC.as_ref()]);
+    let cache = ObjectCache::from_files(&[&program, LIBC.as_ref()]);
     let mut command = cache.command(&program);
     command.arg("5").arg(theirs("libunwind-x86_64.so.8"));
     let text = programs::stdout(command.arg(ours.join("libunwind-x86_64.so.8")));
@@ -252,7 +252,7 @@ fn exceptions_are_thrown_as_ever() {
     };
     let expected = run(command(&program));
     assert_eq!(expected.1, Some(3));
-    let cache = ObjectCache::of(&[&program, LIBC.as_ref()]);
+    let cache = ObjectCache::from_files(&[&program, LIBC.as_ref()]);
     assert_eq!(run(cache.command(&program)), expected);
 }
 
@@ -285,7 +285,7 @@ fn a_remote_module_is_not_looked_for_at_each_page() {
         });
         steps.collect::<Vec<_>>()
     };
-    let found = steps(&ObjectCache::of(&[&program]));
+    let found = steps(&ObjectCache::from_files(&[&program]));
     assert_eq!(found.len(), 64);
     // The last is 4,000 pages from the start of the module.
     for step in [found, steps(&ObjectCache::new())].concat() {
@@ -312,7 +312,7 @@ fn a_library_in_the_place_of_another_is_not_taken_for_it() {
     ];
     let own = programs::compile_with("reload.c", &options);
     let remote = compile("turns.c");
-    let cache = ObjectCache::of(&[&one, &other, &own, &remote, LIBC.as_ref()]);
+    let cache = ObjectCache::from_files(&[&one, &other, &own, &remote, LIBC.as_ref()]);
     let mut local = cache.command(&own);
     local.env("LD_LIBRARY_PATH", ours);
     let text = programs::stdout(local.args([&one, &other]));
@@ -348,7 +348,7 @@ fn a_walk_that_leads_nowhere_ends() {
 #[test]
 fn a_trampoline_without_a_table_is_known() {
     let program = compile("restorer.c");
-    let cache = ObjectCache::of(&[&program, LIBC.as_ref()]);
+    let cache = ObjectCache::from_files(&[&program, LIBC.as_ref()]);
     let library = programs::shared_objects().join("libunwind.so.8");
     let text = programs::stdout(cache.command(&program).arg(library));
     // The trampoline, the interrupted `main`, the C library's two and `_start`.
@@ -359,7 +359,7 @@ fn a_trampoline_without_a_table_is_known() {
 #[test]
 fn code_cannot_be_written_to() {
     let program = compile("mapped.c");
-    let cache = ObjectCache::of(&[&program, LIBC.as_ref()]);
+    let cache = ObjectCache::from_files(&[&program, LIBC.as_ref()]);
     let library = programs::shared_objects().join("libunwind.so.8");
     let text = programs::stdout(cache.command(&program).arg(library));
     let fields = |line: &str| {

@@ -14,7 +14,7 @@ use super::terms::{InputTerm, TermId, TermOperator, Terms};
 
 /// The successor of a state.
 pub(super) enum Successor {
-    At(u64),
+    Address(u64),
     /// A return behind a call.
     Back(u64),
     /// One address if a condition holds, and another if not.
@@ -73,11 +73,11 @@ impl Execution<'_, '_> {
                     SymbolicWord::Byte(node) if bits == 8 => node,
                     _ => self.context.terms.low(word.node(), bits),
                 };
-                self.write(0, SymbolicWord::Is(node))?;
+                self.write(0, SymbolicWord::Value(node))?;
             }
             Lea => {
                 let address = self.address()?;
-                self.write(0, SymbolicWord::Is(address))?;
+                self.write(0, SymbolicWord::Value(address))?;
             }
             Push => {
                 let word = self.read(0)?;
@@ -96,14 +96,14 @@ impl Execution<'_, '_> {
                     _ => terms.invert(node),
                 };
                 self.is_wide(0)?;
-                self.write(0, SymbolicWord::Is(node))?;
+                self.write(0, SymbolicWord::Value(node))?;
                 self.state.flags = Flags::UNKNOWN;
             }
             Imul if instruction.op_count() == 2 => {
                 self.is_wide(0)?;
                 let (a, b) = (self.read(0)?.node(), self.read(1)?.node());
                 let node = self.context.terms.apply(TermOperator::Mul, a, b);
-                self.write(0, SymbolicWord::Is(node))?;
+                self.write(0, SymbolicWord::Value(node))?;
                 self.state.flags = Flags::UNKNOWN;
             }
             Div | Idiv => self.divide(instruction.mnemonic())?,
@@ -117,7 +117,7 @@ impl Execution<'_, '_> {
             Clc => self.state.flags = Flags::with_carry(Terms::NO),
             Stc => self.state.flags = Flags::with_carry(Terms::YES),
             Movsq if instruction.has_rep_prefix() => self.copy()?,
-            Jmp => return self.branch().map(Successor::At),
+            Jmp => return self.branch().map(Successor::Address),
             Call => return self.call(),
             Ret if instruction.op_count() == 0 => {
                 let to = self.state.pop(self.context)?.node();
@@ -141,7 +141,7 @@ impl Execution<'_, '_> {
             }
             _ => return Err(ProofFault::Instruction),
         }
-        Ok(Successor::At(instruction.next_ip()))
+        Ok(Successor::Address(instruction.next_ip()))
     }
 
     fn register(&mut self, register: usize) -> TermId {
@@ -150,7 +150,7 @@ impl Execution<'_, '_> {
 
     fn set(&mut self, register: usize, node: TermId) -> Result<(), ProofFault> {
         self.state
-            .set(self.context, register, SymbolicWord::Is(node))
+            .set(self.context, register, SymbolicWord::Value(node))
     }
 
     /// The register of an operand, if it is one, and its number of bits.
@@ -182,8 +182,8 @@ impl Execution<'_, '_> {
                 let register = register.ok_or(ProofFault::Instruction)?;
                 let word = self.state.register(self.context, register);
                 Ok(match (word, bits) {
-                    (SymbolicWord::Is(node), 32) => {
-                        SymbolicWord::Is(self.context.terms.low(node, 32))
+                    (SymbolicWord::Value(node), 32) => {
+                        SymbolicWord::Value(self.context.terms.low(node, 32))
                     }
                     (word, _) => word,
                 })
@@ -198,13 +198,13 @@ impl Execution<'_, '_> {
             }
             OpKind::Immediate8to32 => {
                 let number = self.instruction.immediate8to32().cast_unsigned();
-                Ok(SymbolicWord::Is(
+                Ok(SymbolicWord::Value(
                     self.context.terms.number(u64::from(number)),
                 ))
             }
             kind if is_immediate(kind) => {
                 let number = self.instruction.immediate(operand);
-                Ok(SymbolicWord::Is(self.context.terms.number(number)))
+                Ok(SymbolicWord::Value(self.context.terms.number(number)))
             }
             _ => Err(ProofFault::Instruction),
         }
@@ -214,12 +214,12 @@ impl Execution<'_, '_> {
         match (self.instruction.op_kind(operand), self.width(operand)?) {
             (OpKind::Register, (Some(register), bits)) => {
                 let word = match (bits, word) {
-                    (8, SymbolicWord::Is(node)) => {
+                    (8, SymbolicWord::Value(node)) => {
                         SymbolicWord::Byte(self.context.terms.low(node, 8))
                     }
                     (8, SymbolicWord::Byte(_)) | (64, _) => word,
-                    (32, SymbolicWord::Is(node)) => {
-                        SymbolicWord::Is(self.context.terms.low(node, 32))
+                    (32, SymbolicWord::Value(node)) => {
+                        SymbolicWord::Value(self.context.terms.low(node, 32))
                     }
                     _ => return Err(ProofFault::Instruction),
                 };
@@ -292,7 +292,7 @@ impl Execution<'_, '_> {
                 self.state.align(result);
                 Ok(())
             }
-            _ => self.write(0, SymbolicWord::Is(result)),
+            _ => self.write(0, SymbolicWord::Value(result)),
         }
     }
 
@@ -303,7 +303,7 @@ impl Execution<'_, '_> {
         a: SymbolicWord,
         b: SymbolicWord,
     ) -> Result<Option<SymbolicWord>, ProofFault> {
-        let Some(mut bits) = self.context.bits.get(a) else {
+        let Some(mut bits) = self.context.masks.get(a) else {
             return Ok(None);
         };
         let mask = self.context.terms.as_number(b.node());
@@ -324,7 +324,7 @@ impl Execution<'_, '_> {
                 *bit = by;
             }
         }
-        Ok(Some(self.context.bits.put(bits)))
+        Ok(Some(self.context.masks.put(bits)))
     }
 
     /// Tests, sets or clears a bit of that word, or of its low 32 bits.
@@ -337,7 +337,11 @@ impl Execution<'_, '_> {
         let number = usize::try_from(self.instruction.immediate(1)).ok();
         let number = number.filter(|number| is_immediate && bits == 32 && *number < REGISTERS);
         let number = number.ok_or(ProofFault::Instruction)?;
-        let mut all = self.context.bits.get(word).ok_or(ProofFault::Instruction)?;
+        let mut all = self
+            .context
+            .masks
+            .get(word)
+            .ok_or(ProofFault::Instruction)?;
         let above = all.last().copied();
         let bit = all.get_mut(number).ok_or(ProofFault::Instruction)?;
         self.state.flags = Flags::with_carry(*bit);
@@ -350,7 +354,7 @@ impl Execution<'_, '_> {
         if above != Some(Terms::NO) {
             return Err(ProofFault::Instruction);
         }
-        let word = self.context.bits.put(all);
+        let word = self.context.masks.put(all);
         self.state.set(self.context, register, word)
     }
 
@@ -434,7 +438,7 @@ impl Execution<'_, '_> {
         };
         let node = self.context.terms.apply(operation, node, by);
         self.state.flags = Flags::UNKNOWN;
-        self.write(0, SymbolicWord::Is(node))
+        self.write(0, SymbolicWord::Value(node))
     }
 
     /// `rep movsq`: from the frame to the own stack.
@@ -474,8 +478,8 @@ impl Execution<'_, '_> {
         let next = self.instruction.next_ip();
         if self.instruction.op0_kind() == OpKind::NearBranch64 {
             let back = self.context.terms.input_term(InputTerm::Code(next));
-            self.state.push(self.context, SymbolicWord::Is(back))?;
-            return self.branch().map(Successor::At);
+            self.state.push(self.context, SymbolicWord::Value(back))?;
+            return self.branch().map(Successor::Address);
         }
         // The function that reads memory.
         let (Some(register), 64) = self.width(0)? else {
@@ -502,10 +506,10 @@ impl Execution<'_, '_> {
         }
         let loaded = memory::loaded(self.context.terms, address, size);
         self.state
-            .store(self.context, into, SymbolicWord::Is(loaded))?;
+            .store(self.context, into, SymbolicWord::Value(loaded))?;
         let answer = memory::answer(self.context.terms, address, size);
         self.state.called(answer);
-        Ok(Successor::At(next))
+        Ok(Successor::Address(next))
     }
 
     /// The condition of a conditional instruction.

@@ -3,7 +3,7 @@
 //! This is written from the semantics, and shares nothing with the code generator.
 
 use unspool_rows::arch::DefaultRule;
-use unspool_rows::expression::{MAX_STACK, MAX_STEPS, Operation, operation};
+use unspool_rows::expression::{MAX_STACK_VALUES, MAX_STEPS, Operation, operation};
 use unspool_rows::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
 
 use super::memory;
@@ -32,7 +32,7 @@ pub(super) struct StepTerms {
 pub(super) struct OptionalTerm {
     pub(super) value: TermId,
     /// Whether there is a value.
-    pub(super) is: TermId,
+    pub(super) is_some: TermId,
     /// The status if a required value is missing.
     failure: TermId,
 }
@@ -42,7 +42,7 @@ pub(super) struct CallerTerms {
     pub(super) cfa: OptionalTerm,
     address: Option<OptionalTerm>,
     /// Whether there is a caller.
-    pub(super) is: TermId,
+    pub(super) has_caller: TermId,
     /// The status if there is one, and if there is none.
     pub(super) success: TermId,
     pub(super) failure: TermId,
@@ -101,16 +101,16 @@ impl RowMeaning<'_, '_> {
         for (place, (value, is_known)) in registers.iter_mut().zip(&mut known).enumerate() {
             let recovered = self.register_of(&caller, place, caller.cfa.value)?;
             *value = recovered.value;
-            *is_known = recovered.is;
+            *is_known = recovered.is_some;
         }
         // All values are computed from the callee's frame, which changes only if there is a caller.
         let terms = self.terms;
         let old = fails(terms, StepStatus::NoRow);
         let has_cfa = match caller.address {
-            Some(_) => caller.is,
-            None => caller.cfa.is,
+            Some(_) => caller.has_caller,
+            None => caller.cfa.is_some,
         };
-        let mut of_both = |new: TermId, old: TermId| terms.choose(caller.is, new, old);
+        let mut of_both = |new: TermId, old: TermId| terms.choose(caller.has_caller, new, old);
         Ok(StepTerms {
             status: of_both(caller.success, caller.failure),
             known: core::array::from_fn(|bit| {
@@ -154,7 +154,7 @@ impl RowMeaning<'_, '_> {
         };
         let (is, success, failure) = match (address, with) {
             (Some(address), Some(with)) => (
-                self.terms.and(cfa.is, address.is),
+                self.terms.and(cfa.is_some, address.is_some),
                 status(self.terms, with),
                 address.failure,
             ),
@@ -167,9 +167,9 @@ impl RowMeaning<'_, '_> {
         Ok(CallerTerms {
             cfa,
             address,
-            is,
+            has_caller: is,
             success,
-            failure: self.terms.choose(cfa.is, failure, cfa.failure),
+            failure: self.terms.choose(cfa.is_some, failure, cfa.failure),
         })
     }
 
@@ -193,7 +193,7 @@ impl RowMeaning<'_, '_> {
     fn always(&self, value: TermId) -> OptionalTerm {
         OptionalTerm {
             value,
-            is: Terms::YES,
+            is_some: Terms::YES,
             failure: Terms::UNKNOWN,
         }
     }
@@ -201,7 +201,7 @@ impl RowMeaning<'_, '_> {
     fn never(&mut self, failure: StepStatus) -> OptionalTerm {
         OptionalTerm {
             value: Terms::UNKNOWN,
-            is: Terms::NO,
+            is_some: Terms::NO,
             failure: status(self.terms, failure),
         }
     }
@@ -211,7 +211,7 @@ impl RowMeaning<'_, '_> {
         match u8::try_from(register.0) {
             Ok(number) if register.0 < Outline::REGISTERS => OptionalTerm {
                 value: self.terms.input_term(InputTerm::Register(number)),
-                is: self.terms.known(number),
+                is_some: self.terms.known(number),
                 failure: status(self.terms, StepStatus::UnknownRegister),
             },
             _ => self.never(StepStatus::UnknownRegister),
@@ -270,8 +270,8 @@ impl RowMeaning<'_, '_> {
         let failure = status(self.terms, failure);
         OptionalTerm {
             value,
-            is: self.terms.and(from.is, condition),
-            failure: self.terms.choose(from.is, failure, from.failure),
+            is_some: self.terms.and(from.is_some, condition),
+            failure: self.terms.choose(from.is_some, failure, from.failure),
         }
     }
 
@@ -290,7 +290,7 @@ impl RowMeaning<'_, '_> {
             steps += 1;
             let value = self.operation(&step, &mut stack, &mut so_far)?;
             stack.extend(value);
-            if stack.len() > MAX_STACK || steps > MAX_STEPS {
+            if stack.len() > MAX_STACK_VALUES || steps > MAX_STEPS {
                 return Err(UnsupportedExpression);
             }
         }
@@ -394,7 +394,7 @@ impl RowMeaning<'_, '_> {
         }
         let base = self.register(register);
         let value = self.terms.add(base.value, offset);
-        *so_far = self.unless(*so_far, base.is, StepStatus::UnknownRegister, value);
+        *so_far = self.unless(*so_far, base.is_some, StepStatus::UnknownRegister, value);
         Ok(value)
     }
 

@@ -46,20 +46,23 @@ impl CodeParts {
 struct CodePart {
     /// The registers that it sets, by number, with their values and conditions.
     sets: Vec<(usize, RegisterEffect)>,
-    then: PartEnd,
+    end: PartEnd,
 }
 
 /// A register of the caller after the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RegisterEffect {
     value: TermId,
-    is: TermId,
+    is_known: TermId,
 }
 
 impl CallerRegisters {
     fn found(&self) -> impl Iterator<Item = RegisterEffect> {
         let registers = self.registers.into_iter().zip(self.known);
-        registers.map(|(value, is)| RegisterEffect { value, is })
+        registers.map(|(value, is)| RegisterEffect {
+            value,
+            is_known: is,
+        })
     }
 }
 
@@ -102,7 +105,7 @@ impl Prover<'_> {
         row: &Row<'_>,
         returned: &[SymbolicState],
         (left, known): (&SymbolicState, &CallerRegisters),
-        rest: &CombinedEffect,
+        effect: &CombinedEffect,
     ) -> Option<bool> {
         let when = left.path_condition.all(&mut self.terms);
         let mut failure = Terms::UNKNOWN;
@@ -119,15 +122,15 @@ impl Prover<'_> {
         let caller = meaning.caller().ok()?;
         let terms = &mut *meaning.terms;
         let otherwise = terms.not(when);
-        if !is_same_where(terms, Terms::YES, when, caller.is)
-            || !is_same_where(terms, when, rest.status, caller.success)
+        if !is_same_where(terms, Terms::YES, when, caller.has_caller)
+            || !is_same_where(terms, when, effect.status, caller.success)
             || !is_same_where(terms, otherwise, failure, caller.failure)
             || !is_same_where(terms, when, known.cfa, caller.cfa.value)
         {
             return Some(false);
         }
         let any_cfa = terms.input_term(InputTerm::Cfa);
-        for (number, (so_far, set)) in known.found().zip(&rest.sets).enumerate() {
+        for (number, (so_far, set)) in known.found().zip(&effect.sets).enumerate() {
             let (found, cfa, when) = match set {
                 // For any CFA.
                 Some(set) => (*set, any_cfa, Terms::YES),
@@ -137,8 +140,8 @@ impl Prover<'_> {
             let terms = &mut *meaning.terms;
             // Unknown registers have no claims about their value.
             let [value, expected_value] = [found.value, expected.value]
-                .map(|value| terms.choose(expected.is, value, Terms::NO));
-            if !is_same_where(terms, when, found.is, expected.is)
+                .map(|value| terms.choose(expected.is_some, value, Terms::NO));
+            if !is_same_where(terms, when, found.is_known, expected.is_some)
                 || !is_same_where(terms, when, value, expected_value)
             {
                 return Some(false);
@@ -159,7 +162,7 @@ impl Prover<'_> {
             for (number, found) in &part.sets {
                 *sets.get_mut(*number)? = Some(*found);
             }
-            match part.then {
+            match part.end {
                 PartEnd::Part(next) => at = next,
                 PartEnd::Returns(status) => return Some(CombinedEffect { sets, status }),
             }
@@ -174,7 +177,7 @@ impl Prover<'_> {
         let pattern = &self.parts.part;
         let mut context = ProofContext {
             terms: &mut self.terms,
-            bits: &mut self.bits,
+            masks: &mut self.masks,
         };
         // It has exactly one successor.
         let (state, after) = match (&left, returned.as_slice()) {
@@ -189,11 +192,11 @@ impl Prover<'_> {
         let both = before.found().zip(after.found()).enumerate();
         let sets = both.filter(|(_, (before, after))| before != after);
         let sets = sets.map(|(number, (_, found))| (number, found)).collect();
-        let then = match left {
+        let end = match left {
             Some(_) => PartEnd::Part(state.at),
             None => PartEnd::Returns(state.status(&mut context)),
         };
-        is_part.then_some(CodePart { sets, then })
+        is_part.then_some(CodePart { sets, end })
     }
 }
 

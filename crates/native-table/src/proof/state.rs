@@ -39,7 +39,7 @@ const MAX_STACK_WORDS: usize = 512;
 /// A word in a register or in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolicWord {
-    Is(TermId),
+    Value(TermId),
     /// The low byte is known; the others are unspecified.
     Byte(TermId),
     /// The word of known registers, bit for bit: by its number in [`RegisterMasks`].
@@ -47,11 +47,11 @@ pub(super) enum SymbolicWord {
 }
 
 impl SymbolicWord {
-    const UNKNOWN: SymbolicWord = SymbolicWord::Is(Terms::UNKNOWN);
+    const UNKNOWN: SymbolicWord = SymbolicWord::Value(Terms::UNKNOWN);
 
     pub(super) fn node(self) -> TermId {
         match self {
-            SymbolicWord::Is(node) => node,
+            SymbolicWord::Value(node) => node,
             SymbolicWord::Byte(_) | SymbolicWord::Bits(_) => Terms::UNKNOWN,
         }
     }
@@ -207,15 +207,15 @@ pub(super) struct CallerRegisters {
 /// The shared context of a proof's states.
 pub(super) struct ProofContext<'c> {
     pub(super) terms: &'c mut Terms,
-    pub(super) bits: &'c mut RegisterMasks,
+    pub(super) masks: &'c mut RegisterMasks,
 }
 
 impl ProofContext<'_> {
     /// A word without the choices that conditions decide.
-    fn assume(&mut self, word: SymbolicWord, when: &PathCondition) -> SymbolicWord {
+    fn assume(&mut self, word: SymbolicWord, condition: &PathCondition) -> SymbolicWord {
         match word {
-            SymbolicWord::Is(node) => SymbolicWord::Is(when.assume(self.terms, node)),
-            SymbolicWord::Byte(node) => SymbolicWord::Byte(when.assume(self.terms, node)),
+            SymbolicWord::Value(node) => SymbolicWord::Value(condition.assume(self.terms, node)),
+            SymbolicWord::Byte(node) => SymbolicWord::Byte(condition.assume(self.terms, node)),
             SymbolicWord::Bits(_) => word,
         }
     }
@@ -223,20 +223,20 @@ impl ProofContext<'_> {
     fn choose(&mut self, condition: TermId, yes: SymbolicWord, no: SymbolicWord) -> SymbolicWord {
         match (yes, no) {
             _ if yes == no => yes,
-            (SymbolicWord::Is(yes), SymbolicWord::Is(no)) => {
-                SymbolicWord::Is(self.terms.choose(condition, yes, no))
+            (SymbolicWord::Value(yes), SymbolicWord::Value(no)) => {
+                SymbolicWord::Value(self.terms.choose(condition, yes, no))
             }
             (SymbolicWord::Byte(yes), SymbolicWord::Byte(no)) => {
                 SymbolicWord::Byte(self.terms.choose(condition, yes, no))
             }
             (SymbolicWord::Bits(_), SymbolicWord::Bits(_)) => {
-                let (Some(mut bits), Some(no)) = (self.bits.get(yes), self.bits.get(no)) else {
+                let (Some(mut bits), Some(no)) = (self.masks.get(yes), self.masks.get(no)) else {
                     return SymbolicWord::UNKNOWN;
                 };
                 for (yes, no) in bits.iter_mut().zip(no) {
                     *yes = self.terms.choose(condition, *yes, no);
                 }
-                self.bits.put(bits)
+                self.masks.put(bits)
             }
             _ => SymbolicWord::UNKNOWN,
         }
@@ -260,36 +260,36 @@ impl SymbolicState {
     /// The state at a body's begin.
     pub(super) fn body_entry(context: &mut ProofContext<'_>) -> SymbolicState {
         let known = core::array::from_fn(|bit| context.terms.known(number(bit)));
-        let cfa = SymbolicWord::Is(context.terms.input_term(InputTerm::OldCfa));
+        let cfa = SymbolicWord::Value(context.terms.input_term(InputTerm::OldCfa));
         let registers = core::array::from_fn(|register| InputTerm::Register(number(register)));
-        let known = context.bits.put(known);
+        let known = context.masks.put(known);
         SymbolicState::within(registers, known, cfa, context)
     }
 
     /// The state at the begin of a part, once there is a CFA.
     pub(super) fn part_entry(context: &mut ProofContext<'_>) -> SymbolicState {
-        let mut known = core::array::from_fn(|bit| context.terms.known_now(number(bit)));
+        let mut known = core::array::from_fn(|bit| context.terms.known_at_part_start(number(bit)));
         // Not a register.
         known[REGISTERS] = Terms::NO;
-        let cfa = SymbolicWord::Is(context.terms.input_term(InputTerm::Cfa));
+        let cfa = SymbolicWord::Value(context.terms.input_term(InputTerm::Cfa));
         let registers = core::array::from_fn(|register| InputTerm::Now(number(register)));
         let mut state = SymbolicState::within(registers, SymbolicWord::UNKNOWN, cfa, context);
         state.registers[R12] = cfa;
-        state.registers[R13] = context.bits.put(known);
+        state.registers[R13] = context.masks.put(known);
         state
     }
 
     /// The parts that are the same in all bodies.
     fn within(
-        given: [InputTerm; REGISTERS],
+        input: [InputTerm; REGISTERS],
         known: SymbolicWord,
         cfa: SymbolicWord,
         context: &mut ProofContext<'_>,
     ) -> SymbolicState {
         let terms = &mut *context.terms;
         let mut frame = [SymbolicWord::UNKNOWN; REGISTERS + 2];
-        for (slot, given) in frame.iter_mut().zip(given) {
-            *slot = SymbolicWord::Is(terms.input_term(given));
+        for (slot, given) in frame.iter_mut().zip(input) {
+            *slot = SymbolicWord::Value(terms.input_term(given));
         }
         for (offset, word) in [(KNOWN, known), (CFA, cfa)] {
             let slot = usize::try_from(offset / 8).ok();
@@ -299,11 +299,11 @@ impl SymbolicState {
         }
         let mut registers = [SymbolicWord::UNKNOWN; 16];
         let base = terms.input_term(InputTerm::Base);
-        registers[RBX] = SymbolicWord::Is(terms.input_term(InputTerm::Frame));
-        registers[RSP] = SymbolicWord::Is(terms.add(base, OLD.into()));
-        registers[RBP] = SymbolicWord::Is(base);
-        registers[R14] = SymbolicWord::Is(terms.input_term(InputTerm::First));
-        registers[R15] = SymbolicWord::Is(terms.input_term(InputTerm::Last));
+        registers[RBX] = SymbolicWord::Value(terms.input_term(InputTerm::Frame));
+        registers[RSP] = SymbolicWord::Value(terms.add(base, OLD.into()));
+        registers[RBP] = SymbolicWord::Value(base);
+        registers[R14] = SymbolicWord::Value(terms.input_term(InputTerm::First));
+        registers[R15] = SymbolicWord::Value(terms.input_term(InputTerm::Last));
         let size = word_below(OLD.into()).map_or(0, |last| last + 1);
         let mut stack = vec![SymbolicWord::UNKNOWN; size];
         let saved = (-40_i64..).step_by(8).zip([R15, R14, R13, R12, RBX, RBP]);
@@ -316,7 +316,7 @@ impl SymbolicState {
         for (distance, given) in saved.chain(others) {
             let slot = word_below(distance).and_then(|word| stack.get_mut(word));
             if let Some(slot) = slot {
-                *slot = SymbolicWord::Is(terms.input_term(given));
+                *slot = SymbolicWord::Value(terms.input_term(given));
             }
         }
         SymbolicState {
@@ -351,14 +351,14 @@ impl SymbolicState {
         };
         let by_frame = self.caller_registers(context);
         let known = CallerRegisters {
-            known: context.bits.get(self.registers[R13])?,
+            known: context.masks.get(self.registers[R13])?,
             ..by_frame
         };
         let terms = &*context.terms;
         let is_part = self.aligned.is_none()
             && as_there(&self.stack, &pattern.stack)
             && as_there(&others(self), &others(pattern))
-            && self.registers[R12] == SymbolicWord::Is(known.cfa)
+            && self.registers[R12] == SymbolicWord::Value(known.cfa)
             && known.known[REGISTERS] == Terms::NO
             && known.known.iter().all(|bit| terms.is_known(*bit))
             // The unwound stack has none of the code's own addresses: [`SymbolicState::place`]
@@ -421,7 +421,7 @@ impl SymbolicState {
     /// The stack pointer is rounded down to a multiple of 16.
     pub(super) fn align(&mut self, base: TermId) {
         if let Some(slot) = self.registers.get_mut(RSP) {
-            *slot = SymbolicWord::Is(base);
+            *slot = SymbolicWord::Value(base);
         }
         self.aligned = Some(AlignedStack {
             base,
@@ -471,8 +471,8 @@ impl SymbolicState {
         place.filter(|_| size == 8).ok_or(ProofFault::Address)
     }
 
-    fn slot(&mut self, place: MemoryLocation) -> Option<&mut SymbolicWord> {
-        match place {
+    fn slot(&mut self, location: MemoryLocation) -> Option<&mut SymbolicWord> {
+        match location {
             MemoryLocation::Stack(word) => self.stack.get_mut(word),
             MemoryLocation::Aligned(word) => self.aligned.as_mut()?.words.get_mut(word),
             MemoryLocation::Frame(word) => self.frame.get_mut(word),
@@ -489,10 +489,12 @@ impl SymbolicState {
     ) -> Result<SymbolicWord, ProofFault> {
         let place = self.place(context, address, size)?;
         match place {
-            MemoryLocation::Given(given) => Ok(SymbolicWord::Is(context.terms.input_term(given))),
+            MemoryLocation::Given(given) => {
+                Ok(SymbolicWord::Value(context.terms.input_term(given)))
+            }
             MemoryLocation::Unwound(near) => match self.path_condition.implies(context.terms, near)
             {
-                true => Ok(SymbolicWord::Is(memory::loaded(
+                true => Ok(SymbolicWord::Value(memory::loaded(
                     context.terms,
                     address,
                     size,
@@ -525,7 +527,7 @@ impl SymbolicState {
     ) -> Result<(), ProofFault> {
         let sp = self.register(context, RSP).node();
         let sp = context.terms.add(sp, -8);
-        self.set(context, RSP, SymbolicWord::Is(sp))?;
+        self.set(context, RSP, SymbolicWord::Value(sp))?;
         self.store(context, sp, word)
     }
 
@@ -540,9 +542,9 @@ impl SymbolicState {
         match context.terms.as_base_offset(sp) {
             Some((base, TOP)) if context.terms.as_input_term(base) == Some(InputTerm::Base) => {
                 self.stack.clear();
-                self.registers[RSP] = SymbolicWord::Is(sp);
+                self.registers[RSP] = SymbolicWord::Value(sp);
             }
-            _ => self.set(context, RSP, SymbolicWord::Is(sp))?,
+            _ => self.set(context, RSP, SymbolicWord::Value(sp))?,
         }
         Ok(word)
     }
@@ -554,7 +556,7 @@ impl SymbolicState {
                 *slot = SymbolicWord::UNKNOWN;
             }
         }
-        self.registers[RAX] = SymbolicWord::Is(answer);
+        self.registers[RAX] = SymbolicWord::Value(answer);
         self.flags = Flags::UNKNOWN;
     }
 
@@ -654,7 +656,7 @@ impl SymbolicState {
         let [.., known, cfa] = self.frame;
         CallerRegisters {
             cfa: cfa.node(),
-            known: context.bits.get(known).unwrap_or([Terms::UNKNOWN; BITS]),
+            known: context.masks.get(known).unwrap_or([Terms::UNKNOWN; BITS]),
             registers,
         }
     }

@@ -124,12 +124,12 @@ enum Decision {
     /// Whether a register of the frame is known, or another bit of that word is set.
     Known(u8),
     /// The same at the begin of a part.
-    KnownNow(u8),
+    KnownAtPartStart(u8),
     Compared(TermOperator, TermId, TermId),
 }
 
 struct TermEntry {
-    shape: Term,
+    term: Term,
     /// Whether it is specified in all cases.
     is_known: bool,
     /// Whether any term in it is the code's own: see [`InputTerm::is_own`].
@@ -183,8 +183,8 @@ impl Terms {
         self.entries.len() >= MAX_TERMS / 2 || self.questions.len() >= MAX_DECISIONS / 2
     }
 
-    fn node(&mut self, shape: Term) -> TermId {
-        if let Some(node) = self.nodes.get(&shape) {
+    fn node(&mut self, term: Term) -> TermId {
+        if let Some(node) = self.nodes.get(&term) {
             return *node;
         }
         let Some(next) = u32::try_from(self.entries.len())
@@ -193,12 +193,12 @@ impl Terms {
         else {
             return Terms::UNKNOWN;
         };
-        let is_known = match &shape {
+        let is_known = match &term {
             Term::Unknown => false,
             Term::Choice(_, yes, no) => self.is_known(*yes) && self.is_known(*no),
             _ => true,
         };
-        let is_own = match &shape {
+        let is_own = match &term {
             Term::Unknown => true,
             Term::Number(_) => false,
             Term::Given(given) => given.is_own(),
@@ -208,17 +208,17 @@ impl Terms {
         };
         let node = TermId(next);
         self.entries.push(TermEntry {
-            shape: shape.clone(),
+            term: term.clone(),
             is_known,
             is_own,
         });
-        self.nodes.insert(shape, node);
+        self.nodes.insert(term, node);
         node
     }
 
     fn shape(&self, node: TermId) -> &Term {
         let entry = self.entries.get(node.0 as usize);
-        entry.map_or(&Term::Unknown, |entry| &entry.shape)
+        entry.map_or(&Term::Unknown, |entry| &entry.term)
     }
 
     /// Whether it is specified in all cases.
@@ -231,8 +231,8 @@ impl Terms {
         self.node(Term::Number(number))
     }
 
-    pub(super) fn input_term(&mut self, given: InputTerm) -> TermId {
-        self.node(Term::Given(given))
+    pub(super) fn input_term(&mut self, input: InputTerm) -> TermId {
+        self.node(Term::Given(input))
     }
 
     /// Whether a register of the frame is known.
@@ -241,13 +241,13 @@ impl Terms {
     }
 
     /// Whether a register is known at the begin of a part.
-    pub(super) fn known_now(&mut self, bit: u8) -> TermId {
-        self.ask(Decision::KnownNow(bit))
+    pub(super) fn known_at_part_start(&mut self, bit: u8) -> TermId {
+        self.ask(Decision::KnownAtPartStart(bit))
     }
 
-    fn ask(&mut self, asked: Decision) -> TermId {
+    fn ask(&mut self, decision: Decision) -> TermId {
         let next = DecisionId(u32::try_from(self.questions.len()).unwrap_or(u32::MAX));
-        let question = *self.questions.entry(asked).or_insert(next);
+        let question = *self.questions.entry(decision).or_insert(next);
         self.node(Term::Choice(question, Terms::YES, Terms::NO))
     }
 
@@ -294,9 +294,9 @@ impl Terms {
     }
 
     /// A node, given this answer to a question that is at or before its first.
-    fn answered(&self, node: TermId, question: DecisionId, answer: bool) -> TermId {
+    fn answered(&self, node: TermId, decision: DecisionId, answer: bool) -> TermId {
         match self.shape(node) {
-            Term::Choice(own, yes, no) if *own == question => match answer {
+            Term::Choice(own, yes, no) if *own == decision => match answer {
                 true => *yes,
                 false => *no,
             },
@@ -304,10 +304,10 @@ impl Terms {
         }
     }
 
-    fn choice(&mut self, question: DecisionId, yes: TermId, no: TermId) -> TermId {
+    fn choice(&mut self, decision: DecisionId, yes: TermId, no: TermId) -> TermId {
         match yes == no {
             true => yes,
-            false => self.node(Term::Choice(question, yes, no)),
+            false => self.node(Term::Choice(decision, yes, no)),
         }
     }
 

@@ -6,7 +6,7 @@ use core::ops::Range;
 use unspool_rows::{Abi, Vaddr};
 
 use super::{ObjectError, ObjectView};
-use crate::index::{self, ArrayCounts, BUCKETS, PAGE, WIDE, WIDE_SIZE};
+use crate::index::{self, ArrayCounts, BUCKETS, PAGE_BYTES, WIDE, WIDE_SIZE};
 use crate::object::{self, ArrayLayout};
 use crate::object_layout::{EH_FRAME, HDR, INDEX, TEXT};
 use crate::x86_64::{self, IndexArray};
@@ -157,7 +157,7 @@ impl<'b> DecodedIndex<'b> {
                     return Err(damaged("a bucket does not begin where the one before ends"));
                 }
                 for _ in 0..end.wrapping_sub(first) & 0xffff {
-                    let offset = page as u64 * PAGE + bucket as u64 * 256;
+                    let offset = page as u64 * PAGE_BYTES + bucket as u64 * 256;
                     let body = self.body(found.len(), &mut wide)?;
                     if body >= bodies {
                         return Err(damaged("there is no such body"));

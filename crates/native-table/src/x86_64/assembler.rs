@@ -97,7 +97,7 @@ impl Fixup {
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     bytes: Vec<u8>,
-    gaps: Vec<Fixup>,
+    fixups: Vec<Fixup>,
     /// Position of each label: in `bytes`, and the number of gaps before it.
     labels: Vec<Option<(usize, usize)>>,
 }
@@ -127,7 +127,7 @@ impl Assembler {
     /// Binds a label to this position.
     pub(super) fn bind(&mut self, label: Label) {
         if let Some(place) = self.labels.get_mut(label.0 as usize) {
-            *place = Some((self.bytes.len(), self.gaps.len()));
+            *place = Some((self.bytes.len(), self.fixups.len()));
         }
     }
 
@@ -142,7 +142,7 @@ impl Assembler {
     }
 
     fn gap(&mut self, kind: FixupKind) {
-        self.gaps.push(Fixup {
+        self.fixups.push(Fixup {
             at: self.bytes.len(),
             kind,
             is_long: matches!(kind, FixupKind::Call(_) | FixupKind::Distance(_)),
@@ -321,9 +321,9 @@ impl Assembler {
         let mut before = self.gap_bytes();
         loop {
             let mut changed = false;
-            for index in 0..self.gaps.len() {
+            for index in 0..self.fixups.len() {
                 let distance = self.distance(&before, index);
-                if let Some(gap) = self.gaps.get_mut(index)
+                if let Some(gap) = self.fixups.get_mut(index)
                     && !gap.is_long
                     && distance.is_none_or(|distance| i8::try_from(distance).is_err())
                 {
@@ -342,8 +342,8 @@ impl Assembler {
     /// Total size of the gaps before each gap, and of all, in bytes.
     fn gap_bytes(&self) -> Vec<usize> {
         let mut sum = 0;
-        let mut before = Vec::with_capacity(self.gaps.len() + 1);
-        for gap in &self.gaps {
+        let mut before = Vec::with_capacity(self.fixups.len() + 1);
+        for gap in &self.fixups {
             before.push(sum);
             sum += gap.len();
         }
@@ -358,7 +358,7 @@ impl Assembler {
 
     /// Distance from a gap's end to its target; `None` for data.
     fn distance(&self, before: &[usize], index: usize) -> Option<i32> {
-        let gap = self.gaps.get(index)?;
+        let gap = self.fixups.get(index)?;
         let (FixupKind::Jump(label) | FixupKind::JumpIf(_, label) | FixupKind::Call(label)) =
             gap.kind
         else {
@@ -376,7 +376,7 @@ impl Assembler {
             labels: Vec::new(),
         };
         let mut done = 0;
-        for (index, gap) in self.gaps.iter().enumerate() {
+        for (index, gap) in self.fixups.iter().enumerate() {
             let straight = self.bytes.get(done..gap.at).unwrap_or_default();
             assembled.bytes.extend(straight);
             done = gap.at;

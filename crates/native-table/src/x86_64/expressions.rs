@@ -17,7 +17,7 @@ impl CodeBuilder {
     /// Sets `rax` to the result of an expression, or to the memory at it.
     pub(super) fn expression(
         &mut self,
-        straight: &BranchFreeExpression,
+        expression: &BranchFreeExpression,
         lost: Option<Label>,
         has_cfa: bool,
         is_address: bool,
@@ -30,7 +30,7 @@ impl CodeBuilder {
         if has_cfa {
             self.asm.push(super::R12);
         }
-        for operation in &straight.0 {
+        for operation in &expression.0 {
             self.operation(operation, &failures);
         }
         self.asm.pop(RAX);

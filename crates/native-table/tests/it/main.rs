@@ -48,7 +48,7 @@ impl Memory for DriverMemory {
         let size = into.len() as u64;
         let unreadable = Unreadable {
             addr,
-            why: UnreadableReason::Unmapped,
+            reason: UnreadableReason::Unmapped,
         };
         let within = |start: u64, len: u64| {
             let distance = addr.0.checked_sub(start)?;
@@ -290,7 +290,7 @@ fn compare(
     table: &Table,
     addresses: &[u64],
     objects: &[PathBuf],
-    bench: &ObjectDriver,
+    driver: &ObjectDriver,
 ) -> Outcome<()> {
     let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
     let memory = DriverMemory::new(&mut random);
@@ -307,7 +307,7 @@ fn compare(
             .flatten()
     };
     for object in objects {
-        let stepped = bench.step(object, &memory, &frames)?;
+        let stepped = driver.step(object, &memory, &frames)?;
         assert_eq!(stepped.len(), frames.len());
         let mut callers = 0;
         for ((address, registers), stepped) in frames.iter().zip(stepped) {

@@ -54,7 +54,7 @@ const MIN_ATTR_BYTES: usize = 64;
 pub(super) struct ParsedHeader {
     pub(super) events: Vec<FileEvent>,
     pub(super) build_ids: Vec<FileBuildId>,
-    pub(super) about: RecordingInfo,
+    pub(super) info: RecordingInfo,
     pub(super) features: Features,
     pub(super) data: Range<usize>,
     pub(super) damaged: Vec<FileDamage>,
@@ -178,23 +178,23 @@ impl ParsedHeader {
         let mut fields = RecordFields(content);
         match bit {
             BUILD_ID => self.build_id_records(content)?,
-            HOSTNAME => self.about.host = string(&mut fields)?,
-            OSRELEASE => self.about.kernel = string(&mut fields)?,
-            VERSION => self.about.tool = string(&mut fields)?,
-            ARCH => self.about.arch = string(&mut fields)?,
+            HOSTNAME => self.info.host = string(&mut fields)?,
+            OSRELEASE => self.info.kernel = string(&mut fields)?,
+            VERSION => self.info.tool = string(&mut fields)?,
+            ARCH => self.info.arch = string(&mut fields)?,
             NRCPUS => {
                 fields.u32("processors")?;
-                self.about.cpus = Some(fields.u32("processors")?);
+                self.info.cpus = Some(fields.u32("processors")?);
             }
             CMDLINE => {
                 let count = fields.u32("words")?;
                 let words = (0..count).map(|_| string(&mut fields));
-                self.about.command = words.collect::<Result<_, _>>()?;
+                self.info.command = words.collect::<Result<_, _>>()?;
             }
             EVENT_DESC => self.descriptions(&mut fields)?,
             SAMPLE_TIME => {
                 let first = fields.u64("time")?;
-                self.about.times = Some(first..fields.u64("time")?);
+                self.info.times = Some(first..fields.u64("time")?);
             }
             _ => {}
         }
@@ -332,9 +332,9 @@ impl ParsedHeader {
     /// belong to no event.
     fn share_build_ids(&mut self) {
         let mut events = self.events.iter();
-        let has_build_ids = events.any(|event| event.layout.has_build_ids);
+        let has_build_ids = events.any(|event| event.format.has_build_ids);
         for event in &mut self.events {
-            event.layout.has_build_ids = has_build_ids;
+            event.format.has_build_ids = has_build_ids;
         }
     }
 
@@ -391,7 +391,7 @@ fn event(bytes: &[u8], attr: Range<usize>, ids: Vec<u64>) -> Option<FileEvent> {
             0 => SampleRate::Period(word(16)),
             _ => SampleRate::Frequency(word(16)),
         },
-        layout: SampleFormat {
+        format: SampleFormat {
             sample_type: word(24),
             read_format: word(32),
             branch_sample_type: word(72),

@@ -24,7 +24,7 @@ pub struct FileRecord<'r> {
     /// The index of its event.
     pub event: usize,
     /// The time and origin.
-    pub origin: SampleId,
+    pub sample_id: SampleId,
     /// The record's content.
     pub record: Record<'r>,
     /// Its header.
@@ -79,27 +79,27 @@ impl DataFile {
 
     fn read_of<E>(
         &self,
-        whose: RecordOwner,
+        owner: RecordOwner,
         each: impl FnMut(FileRecord<'_>) -> Result<(), E>,
     ) -> Result<ReadSummary, E> {
         let mut order = RecordSorter {
             file: self,
-            whose,
+            owner,
             each,
-            waiting: Vec::new(),
-            unpacked: DecompressedRecords::default(),
+            pending: Vec::new(),
+            decompressed: DecompressedRecords::default(),
             until: 0,
             newest: 0,
-            reading: ReadSummary::default(),
+            summary: ReadSummary::default(),
         };
         if let Err(stop) = order.walk() {
             match stop {
-                ReadStop::Cut(damage) => order.reading.cut = Some(damage),
+                ReadStop::Cut(damage) => order.summary.cut = Some(damage),
                 ReadStop::Each(error) => return Err(error),
             }
         }
         match order.emit(u64::MAX) {
-            Ok(()) => Ok(order.reading),
+            Ok(()) => Ok(order.summary),
             Err(error) => Err(error),
         }
     }
@@ -137,14 +137,14 @@ struct PendingRecord {
 
 struct RecordSorter<'f, F> {
     file: &'f DataFile,
-    whose: RecordOwner,
+    owner: RecordOwner,
     each: F,
-    waiting: Vec<PendingRecord>,
-    unpacked: DecompressedRecords,
+    pending: Vec<PendingRecord>,
+    decompressed: DecompressedRecords,
     /// No older record than this will follow.
     until: u64,
     newest: u64,
-    reading: ReadSummary,
+    summary: ReadSummary,
 }
 
 impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
@@ -159,7 +159,7 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
                 header::COMPRESSED | header::COMPRESSED2 => {
                     let packed = packed(header, record);
                     let unpacked = packed.ok_or("a compressed record is too short".to_owned());
-                    let unpacked = unpacked.and_then(|packed| self.unpacked.add(packed));
+                    let unpacked = unpacked.and_then(|packed| self.decompressed.add(packed));
                     unpacked.map_err(|why| ReadStop::Cut(FileDamage::new(offset(at), why)))?;
                     self.unpacked_records(at)?;
                 }
@@ -175,7 +175,7 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
             let why = format!("the file ends before its records, which reach to {end:#x}");
             return Err(ReadStop::Cut(FileDamage::new(offset(bytes.len()), why)));
         }
-        if !self.unpacked.rest().is_empty() {
+        if !self.decompressed.rest().is_empty() {
             let why = "the last compressed record ends within a record";
             return Err(ReadStop::Cut(FileDamage::new(offset(at), why)));
         }
@@ -184,36 +184,36 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
 
     /// Reads the complete records among the decompressed bytes.
     fn unpacked_records(&mut self, at: usize) -> Result<(), ReadStop<E>> {
-        while let Some(header) = RecordHeader::parse(self.unpacked.rest()) {
+        while let Some(header) = RecordHeader::parse(self.decompressed.rest()) {
             let size = usize::from(header.size);
             if size < RecordHeader::SIZE {
                 return Err(ReadStop::Cut(FileDamage::new(offset(at), NO_SIZE)));
             }
-            if self.unpacked.rest().len() < size {
+            if self.decompressed.rest().len() < size {
                 break;
             }
-            let unpacked = Some(self.unpacked.taken);
-            self.unpacked.taken += size;
+            let unpacked = Some(self.decompressed.taken);
+            self.decompressed.taken += size;
             self.take(header, RecordPosition { at, unpacked })?;
         }
         Ok(())
     }
 
     /// Processes a record.
-    fn take(&mut self, header: RecordHeader, place: RecordPosition) -> Result<(), ReadStop<E>> {
+    fn take(&mut self, header: RecordHeader, position: RecordPosition) -> Result<(), ReadStop<E>> {
         const FIRST_OF_PERF: u32 = 64;
         if header.kind == header::FINISHED_ROUND {
             self.emit(self.until).map_err(ReadStop::Each)?;
             self.until = self.newest;
             return Ok(());
         }
-        let bytes = bytes_of(self.file, &self.unpacked, place);
+        let bytes = bytes_of(self.file, &self.decompressed, position);
         if header.kind >= FIRST_OF_PERF {
-            return match self.whose {
+            return match self.owner {
                 RecordOwner::Kernel => Ok(()),
                 RecordOwner::All => (self.each)(FileRecord {
                     event: 0,
-                    origin: SampleId::default(),
+                    sample_id: SampleId::default(),
                     record: Record::Other,
                     header,
                     bytes,
@@ -222,23 +222,20 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
             };
         }
         let event = self.file.event_of(header, bytes);
-        let layout = self.file.events.get(event).map(|event| event.layout);
+        let layout = self.file.events.get(event).map(|event| event.format);
         let time = layout.and_then(|layout| layout.time(header, bytes));
         // perf synthesizes records of earlier mappings, without a time.
         let Some(time) = time.filter(|time| ![0, u64::MAX].contains(time)) else {
-            return self.emit_one(place).map_err(ReadStop::Each);
+            return self.emit_one(position).map_err(ReadStop::Each);
         };
         self.newest = self.newest.max(time);
-        self.waiting.push(PendingRecord {
-            time,
-            position: place,
-        });
+        self.pending.push(PendingRecord { time, position });
         Ok(())
     }
 
     /// Emits all pending records up to a time.
     fn emit(&mut self, until: u64) -> Result<(), E> {
-        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut waiting = std::mem::take(&mut self.pending);
         waiting.sort_by_key(|waiting| waiting.time);
         let ready = waiting.partition_point(|waiting| waiting.time <= until);
         for PendingRecord {
@@ -247,13 +244,13 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
         {
             self.emit_one(place)?;
         }
-        self.unpacked.keep(&mut waiting);
-        self.waiting = waiting;
+        self.decompressed.keep(&mut waiting);
+        self.pending = waiting;
         Ok(())
     }
 
-    fn emit_one(&mut self, place: RecordPosition) -> Result<(), E> {
-        let bytes = bytes_of(self.file, &self.unpacked, place);
+    fn emit_one(&mut self, position: RecordPosition) -> Result<(), E> {
+        let bytes = bytes_of(self.file, &self.decompressed, position);
         let Some(header) = RecordHeader::parse(bytes) else {
             return Ok(());
         };
@@ -261,21 +258,21 @@ impl<E, F: FnMut(FileRecord<'_>) -> Result<(), E>> RecordSorter<'_, F> {
         let Some(of) = self.file.events.get(event) else {
             return Ok(());
         };
-        match of.layout.read(header, bytes) {
+        match of.format.read(header, bytes) {
             Ok((origin, record)) => {
-                self.reading.records += 1;
+                self.summary.records += 1;
                 (self.each)(FileRecord {
                     event,
-                    origin,
+                    sample_id: origin,
                     record,
                     header,
                     bytes,
                 })
             }
             Err(bad) => {
-                self.reading.bad += 1;
-                let damage = || FileDamage::new(offset(place.at), bad.to_string());
-                self.reading.first_bad.get_or_insert_with(damage);
+                self.summary.bad += 1;
+                let damage = || FileDamage::new(offset(position.at), bad.to_string());
+                self.summary.first_bad.get_or_insert_with(damage);
                 Ok(())
             }
         }
@@ -308,12 +305,12 @@ fn packed(header: RecordHeader, record: &[u8]) -> Option<&[u8]> {
 
 fn bytes_of<'r>(
     file: &'r DataFile,
-    unpacked: &'r DecompressedRecords,
-    place: RecordPosition,
+    decompressed: &'r DecompressedRecords,
+    position: RecordPosition,
 ) -> &'r [u8] {
-    let (all, at) = match place.unpacked {
-        Some(at) => (unpacked.bytes.as_slice(), at),
-        None => (&*file.image, place.at),
+    let (all, at) = match position.unpacked {
+        Some(at) => (decompressed.bytes.as_slice(), at),
+        None => (&*file.image, position.at),
     };
     let rest = all.get(at..).unwrap_or_default();
     let size = RecordHeader::parse(rest).map_or(0, |header| usize::from(header.size));
@@ -366,11 +363,11 @@ impl DecompressedRecords {
     }
 
     /// Discards everything except the pending records and the last incomplete record.
-    fn keep(&mut self, waiting: &mut [PendingRecord]) {
+    fn keep(&mut self, pending: &mut [PendingRecord]) {
         let old = std::mem::take(&mut self.bytes);
         for PendingRecord {
             position: place, ..
-        } in waiting
+        } in pending
         {
             if let Some(at) = &mut place.unpacked {
                 let rest = old.get(*at..).unwrap_or_default();

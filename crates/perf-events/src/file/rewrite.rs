@@ -121,7 +121,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         const USER_STACK: usize = 88;
         const EXCLUDE_USER_CHAIN: u64 = 1 << 22;
         let mut bytes = self.file.attributes(event).to_vec();
-        if !event.layout.has_stack_copy() {
+        if !event.format.has_stack_copy() {
             return bytes;
         }
         let mut change = |at: usize, how: &dyn Fn(u64) -> u64| {
@@ -145,8 +145,8 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     /// # Errors
     ///
     /// [`PerfRewriteError`].
-    pub fn copy(&mut self, item: &FileRecord<'_>) -> Result<(), PerfRewriteError> {
-        match item.header.kind {
+    pub fn copy(&mut self, record: &FileRecord<'_>) -> Result<(), PerfRewriteError> {
+        match record.header.kind {
             // The header replaces it.
             header::HEADER_ATTR
             | header::HEADER_EVENT_TYPE
@@ -155,7 +155,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
             | header::HEADER_FEATURE => Ok(()),
             header::AUXTRACE_INFO | header::AUXTRACE => Err(PerfRewriteError::Trace),
             _ => {
-                self.write(item.bytes)?;
+                self.write(record.bytes)?;
                 self.end_round()?;
                 Ok(())
             }
@@ -173,15 +173,15 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     /// [`PerfRewriteError`].
     pub fn sample(
         &mut self,
-        item: &FileRecord<'_>,
+        file_record: &FileRecord<'_>,
         user: impl ExactSizeIterator<Item = u64>,
     ) -> Result<usize, PerfRewriteError> {
-        let event = self.file.events().get(item.event);
-        let layout = event.map(|event| event.layout);
+        let event = self.file.events().get(file_record.event);
+        let layout = event.map(|event| event.format);
         let Some(layout) = layout.filter(super::SampleFormat::has_stack_copy) else {
-            return self.copy(item).map(|()| 0);
+            return self.copy(file_record).map(|()| 0);
         };
-        let around = layout.split_at_stack(item.bytes)?;
+        let around = layout.split_at_stack(file_record.bytes)?;
         let kernel = around.chain.before_user();
         let mark = (user.len() > 0).then_some(abi::PERF_CONTEXT_USER);
         let rest = [around.before, around.between, around.after];
@@ -193,8 +193,8 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         let size = RecordHeader::SIZE + rest + 8 + words.len() * 8;
         let mut record = std::mem::take(&mut self.record);
         record.clear();
-        record.extend(item.header.kind.to_le_bytes());
-        record.extend(item.header.misc.to_le_bytes());
+        record.extend(file_record.header.kind.to_le_bytes());
+        record.extend(file_record.header.misc.to_le_bytes());
         record.extend(u16::try_from(size).unwrap_or(u16::MAX).to_le_bytes());
         record.extend(around.before);
         record.extend((words.len() as u64).to_le_bytes());
@@ -257,7 +257,7 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
         // A stream's times precede its records, so they are unknown.
         let has_times = self
             .file
-            .about
+            .info
             .times
             .as_ref()
             .is_some_and(|times| times.end > 0);

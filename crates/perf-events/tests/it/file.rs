@@ -30,10 +30,10 @@ fn ours(file: &DataFile) -> Vec<Seen> {
     let mut seen = Vec::new();
     let reading = file.read(|item| -> Result<(), ()> {
         let tid = match item.record {
-            Record::Sample(_) => item.origin.tid,
+            Record::Sample(_) => item.sample_id.tid,
             _ => 0,
         };
-        seen.push((item.header.kind, tid, item.origin.time, item.event));
+        seen.push((item.header.kind, tid, item.sample_id.time, item.event));
         Ok(())
     });
     let reading = reading.unwrap();
@@ -126,7 +126,7 @@ fn named(bytes: Vec<u8>, path: &str) -> (usize, usize, Vec<u8>) {
 
 /// perf requests build IDs with one of its events, and synthesizes them for earlier mappings.
 #[test]
-fn build_ids_are_told_where_the_recording_asked_for_them() {
+fn build_ids_are_read_if_recorded() {
     const ASKED: u64 = 1 << 34;
     const FLAGS: usize = 40;
     let path = record("asked", &["--buildid-mmap"]);
@@ -178,7 +178,7 @@ fn compressed_records_are_those_that_perf_has_itself() {
 }
 
 #[test]
-fn what_a_file_says_of_its_recording() {
+fn the_header_describes_the_recording() {
     let path = record("about", &[]);
     let file = DataFile::open(&path).unwrap();
     let about = file.info();
@@ -297,7 +297,7 @@ fn a_file_that_ends_anywhere_is_read_up_to_there() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn other_files_are_rejected() {
     let refused = |bytes: &[u8]| DataFile::from_bytes(bytes.to_vec()).unwrap_err();
     assert!(matches!(refused(b""), PerfFileError::NotPerf));
     assert!(matches!(
@@ -321,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn damage_is_no_panic(places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
+    fn damaged_files_do_not_panic(places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
         static SMALL: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
         let mut bytes = SMALL.get_or_init(small).clone();
         for (place, value) in places {

@@ -235,7 +235,7 @@ fn refusals_say_what_to_do() {
         0,
     );
     assert!(matches!(
-        no_such.expect_err("nobody has it").why,
+        no_such.expect_err("nobody has it").reason,
         OpenRefusal::NoProcess
     ));
     let mut often = setup(PerfEvent::cpu_clock());

@@ -89,7 +89,7 @@ fn call_chains_take_the_place_of_copied_stacks() {
 }
 
 #[test]
-fn what_a_record_cannot_hold_is_left_out_and_counted() {
+fn oversized_data_is_dropped_and_counted() {
     let file = DataFile::from_bytes(record("long", &["--call-graph", "dwarf,512"])).unwrap();
     let (after, left_out) = rewrite(&file, 10_000).unwrap();
     for ((_, _, chain, _), left_out) in samples(after).iter().zip(left_out) {
@@ -103,7 +103,7 @@ fn what_a_record_cannot_hold_is_left_out_and_counted() {
 const AUXTRACE_INFO: [u8; 16] = [70, 0, 0, 0, 0, 0, 16, 0, 1, 0, 0, 0, 0, 0, 0, 0];
 
 #[test]
-fn what_cannot_be_carried_over_is_refused() {
+fn unsupported_recordings_are_rejected() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rewrite-stream.data");
     let out = fs::File::create(&path).unwrap();
     let mut perf = tool("perf");

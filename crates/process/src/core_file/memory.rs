@@ -41,13 +41,13 @@ impl CoreMemory {
         let load = load.ok_or(Unreadable::unmapped(addr))?;
         let into = addr.0 - load.start;
         let left = load.recorded.checked_sub(into).filter(|left| *left > 0);
-        let why = UnreadableReason::NotRecorded;
-        let left = left.ok_or(Unreadable { addr, why })?;
-        let why = UnreadableReason::Truncated;
+        let reason = UnreadableReason::NotRecorded;
+        let left = left.ok_or(Unreadable { addr, reason })?;
+        let reason = UnreadableReason::Truncated;
         let offset = usize::try_from(load.offset.saturating_add(into)).unwrap_or(usize::MAX);
         let bytes = self.contents.get(offset..);
         let bytes = bytes.filter(|bytes| !bytes.is_empty());
-        let bytes = bytes.ok_or(Unreadable { addr, why })?;
+        let bytes = bytes.ok_or(Unreadable { addr, reason })?;
         let size = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         Ok(bytes.get(..size).unwrap_or(bytes))
     }
@@ -63,7 +63,7 @@ impl CoreMemory {
         while done < size {
             let wraps = Unreadable {
                 addr,
-                why: UnreadableReason::Wraps,
+                reason: UnreadableReason::Wraps,
             };
             let at = u64::try_from(done)
                 .ok()
@@ -86,10 +86,10 @@ impl Memory for CoreMemory {
             }
         })?;
         // Otherwise the file had these bytes.
-        let why = UnreadableReason::Truncated;
+        let reason = UnreadableReason::Truncated;
         self.contents
             .check_intact()
-            .map_err(|_| Unreadable { addr, why })
+            .map_err(|_| Unreadable { addr, reason })
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{ProcessError, Signal, procfs, signal};
 #[derive(Debug)]
 pub struct TracedCommand {
     pid: i32,
-    stage: CommandState,
+    state: CommandState,
 }
 
 #[derive(Debug)]
@@ -85,11 +85,11 @@ impl TracedCommand {
     pub fn spawn(command: Command) -> Result<TracedCommand, ProcessError> {
         let tracer = Arc::new(Tracer::start()?);
         let (pid, start) = tracer.run(move |_| spawn_seized(command))??;
-        let stage = match start {
+        let state = match start {
             SpawnResult::Seized => CommandState::Traced(tracer),
             SpawnResult::Dead => CommandState::Dying(Weak::new()),
         };
-        Ok(TracedCommand { pid, stage })
+        Ok(TracedCommand { pid, state })
     }
 
     /// The command's process id.
@@ -106,7 +106,7 @@ impl TracedCommand {
     /// The process of an earlier [`CommandEvent::Fatal`] was not dropped yet, or something else
     /// collected its exit status.
     pub fn run_until_fatal_signal(&mut self) -> Result<CommandEvent, ProcessError> {
-        match &self.stage {
+        match &self.state {
             CommandState::Traced(tracer) => {
                 let tracer = Arc::clone(tracer);
                 self.run_on(tracer)
@@ -116,7 +116,7 @@ impl TracedCommand {
             }
             CommandState::Dying(_) => {
                 let raw = sys::collect(self.pid).map_err(|error| self.wait_failed(error))?;
-                self.stage = CommandState::Ended(ExitStatus::from_raw(raw));
+                self.state = CommandState::Ended(ExitStatus::from_raw(raw));
                 Ok(CommandEvent::Exited(ExitStatus::from_raw(raw)))
             }
             CommandState::Ended(status) => Ok(CommandEvent::Exited(*status)),
@@ -128,11 +128,11 @@ impl TracedCommand {
         let outcome = tracer.run(move |state| EventLoop::new(pid).until_fatal(state))?;
         match outcome.map_err(|error| self.wait_failed(error))? {
             WaitOutcome::Ended(status) => {
-                self.stage = CommandState::Ended(status);
+                self.state = CommandState::Ended(status);
                 Ok(CommandEvent::Exited(status))
             }
             WaitOutcome::Fatal(signal) => {
-                self.stage = CommandState::Dying(Arc::downgrade(&tracer));
+                self.state = CommandState::Dying(Arc::downgrade(&tracer));
                 Ok(match hold(pid, tracer, signal) {
                     Ok(process) => CommandEvent::Fatal(Box::new(process)),
                     Err(error) => CommandEvent::Unobserved { signal, error },

@@ -9,7 +9,7 @@ use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
 use super::copies::{CopiedRanges, fair_share};
-use super::pages::{PAGE, PAGE_BYTES, PageCache};
+use super::pages::{PAGE_BYTES, Page, PageCache};
 use super::sys::peek;
 use super::tracer::Tracer;
 use crate::maps::{Mapping, Mappings};
@@ -109,14 +109,14 @@ impl ProcessMemory {
         let mut covered = 0;
         let range = |addr: u64| {
             let mapping = self.mappings.find(RuntimeAddr(addr))?;
-            let start = (addr / PAGE * PAGE).max(covered);
+            let start = (addr / PAGE_BYTES * PAGE_BYTES).max(covered);
             let end = addr.saturating_add(bytes).min(mapping.end.0);
-            covered = end.next_multiple_of(PAGE).max(covered);
+            covered = end.next_multiple_of(PAGE_BYTES).max(covered);
             (start < covered).then(|| (start, covered - start))
         };
         let ranges: Vec<(u64, u64)> = starts.into_iter().filter_map(range).collect();
         let sizes = ranges.iter().map(|(_, size)| *size).collect();
-        let share = fair_share(sizes, MAX_COPY_BYTES) / PAGE * PAGE;
+        let share = fair_share(sizes, MAX_COPY_BYTES) / PAGE_BYTES * PAGE_BYTES;
         let as_usize = |n: u64| usize::try_from(n).ok();
         ranges
             .into_iter()
@@ -136,7 +136,8 @@ impl ProcessMemory {
             taken.push(if at_once >= *size {
                 *size
             } else {
-                self.read_directly(state, *start as u64, own) / PAGE_BYTES * PAGE_BYTES
+                self.read_directly(state, *start as u64, own) / size_of::<Page>()
+                    * size_of::<Page>()
             });
             at_once = at_once.saturating_sub(*size);
         }
@@ -155,7 +156,7 @@ impl ProcessMemory {
         } else {
             Err(Unreadable {
                 addr,
-                why: UnreadableReason::NotRecorded,
+                reason: UnreadableReason::NotRecorded,
             })
         }
     }
@@ -171,13 +172,13 @@ impl ProcessMemory {
             return Ok(());
         }
         // Something before `addr` in the window is unreadable: try its own page alone.
-        let page = addr.0 / PAGE * PAGE;
-        if self.fetch(page, page.saturating_add(PAGE)) > addr.0 {
+        let page = addr.0 / PAGE_BYTES * PAGE_BYTES;
+        if self.fetch(page, page.saturating_add(PAGE_BYTES)) > addr.0 {
             return Ok(());
         }
         Err(Unreadable {
             addr,
-            why: UnreadableReason::Refused,
+            reason: UnreadableReason::Refused,
         })
     }
 
@@ -187,11 +188,11 @@ impl ProcessMemory {
         let first_above = self
             .stack_pointers
             .partition_point(|sp| *sp < mapping.start.0);
-        let page = addr.0 / PAGE * PAGE;
+        let page = addr.0 / PAGE_BYTES * PAGE_BYTES;
         let in_stack = self
             .stack_pointers
             .get(first_above)
-            .is_some_and(|sp| sp / PAGE * PAGE <= addr.0 && *sp < mapping.end.0);
+            .is_some_and(|sp| sp / PAGE_BYTES * PAGE_BYTES <= addr.0 && *sp < mapping.end.0);
         let (start, size) = if in_stack {
             (page, STACK_WINDOW_BYTES)
         } else {
@@ -213,9 +214,9 @@ impl ProcessMemory {
         let got = self.read_directly(state, start, &mut buffer);
         state
             .pages
-            .insert_run(start / PAGE, buffer.get(..got).unwrap_or(&[]));
+            .insert_run(start / PAGE_BYTES, buffer.get(..got).unwrap_or(&[]));
         state.buffer = buffer;
-        let whole = u64::try_from(got).unwrap_or(0) / PAGE * PAGE;
+        let whole = u64::try_from(got).unwrap_or(0) / PAGE_BYTES * PAGE_BYTES;
         start.saturating_add(whole)
     }
 
@@ -263,7 +264,7 @@ impl ProcessMemory {
             if got == 0 {
                 return Err(Unreadable {
                     addr: at,
-                    why: UnreadableReason::Refused,
+                    reason: UnreadableReason::Refused,
                 });
             }
             done += got;
@@ -299,13 +300,13 @@ impl Memory for ProcessMemory {
         if into.len() >= MIN_UNCACHED_BYTES {
             return self.read_uncached(addr, into);
         }
-        for number in addr.0 / PAGE..=last.0 / PAGE {
-            let first_in_page = RuntimeAddr(addr.0.max(number * PAGE));
+        for number in addr.0 / PAGE_BYTES..=last.0 / PAGE_BYTES {
+            let first_in_page = RuntimeAddr(addr.0.max(number * PAGE_BYTES));
             self.load_page(first_in_page)?;
         }
-        let why = UnreadableReason::Refused;
+        let reason = UnreadableReason::Refused;
         self.copy_kept(addr, into)
-            .map_err(|addr| Unreadable { addr, why })
+            .map_err(|addr| Unreadable { addr, reason })
     }
 }
 
@@ -313,7 +314,7 @@ impl Memory for ProcessMemory {
 fn advance(addr: RuntimeAddr, bytes: usize) -> Result<RuntimeAddr, Unreadable> {
     let wraps = Unreadable {
         addr,
-        why: UnreadableReason::Wraps,
+        reason: UnreadableReason::Wraps,
     };
     let bytes = u64::try_from(bytes).map_err(|_| wraps)?;
     addr.0.checked_add(bytes).map(RuntimeAddr).ok_or(wraps)
@@ -337,8 +338,8 @@ impl ReadState {
         if let Some(bytes) = self.copies.from(addr) {
             return Some(bytes);
         }
-        let page = self.pages.get(addr / PAGE)?;
-        page.get(usize::try_from(addr % PAGE).ok()?..)
+        let page = self.pages.get(addr / PAGE_BYTES)?;
+        page.get(usize::try_from(addr % PAGE_BYTES).ok()?..)
     }
 
     /// Reads ranges one after another into `into`, up to the first unreadable byte.

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-/// The size of a piece in bytes. Mappings begin and end at multiples of it on every supported
-/// page size.
-pub(super) const PAGE: u64 = 4096;
-pub(super) const PAGE_BYTES: usize = 4096;
+pub(super) type Page = [u8; 4096];
 
-type Page = [u8; PAGE_BYTES];
+/// The size of a page in bytes. Mappings begin and end at multiples of it on every supported page
+/// size.
+pub(super) const PAGE_BYTES: u64 = size_of::<Page>() as u64;
 
 /// At most `capacity` pages; a full cache drops its oldest page.
 #[derive(Debug)]
@@ -31,7 +30,7 @@ impl PageCache {
         }
     }
 
-    /// The page with this number (address divided by [`PAGE`]).
+    /// The page with this number (address divided by [`PAGE_BYTES`]).
     pub(super) fn get(&mut self, number: u64) -> Option<&Page> {
         let slot = match self.last {
             Some((last, slot)) if last == number => slot,
@@ -43,7 +42,7 @@ impl PageCache {
 
     /// Adds consecutive pages from `number` on; a truncated last page is left out.
     pub(super) fn insert_run(&mut self, number: u64, bytes: &[u8]) {
-        let (pages, _) = bytes.as_chunks::<PAGE_BYTES>();
+        let (pages, _) = bytes.as_chunks::<{ size_of::<Page>() }>();
         for (number, page) in (number..).zip(pages) {
             self.insert(number, page);
         }
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     fn page(fill: u8) -> Vec<u8> {
-        vec![fill; PAGE_BYTES]
+        vec![fill; size_of::<Page>()]
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) struct Tracees {
 #[derive(Debug)]
 struct Tracee {
     name: Option<String>,
-    stage: TraceeState,
+    state: TraceeState,
 }
 
 /// The progress of stopping a thread.
@@ -109,7 +109,7 @@ impl Tracees {
         let found = self
             .list
             .values()
-            .any(|tracee| tracee.stage != TraceeState::Gone);
+            .any(|tracee| tracee.state != TraceeState::Gone);
         let pid = self.pid.unsigned_abs();
         if found {
             Ok(since)
@@ -132,7 +132,7 @@ impl Tracees {
         };
         let mut any = false;
         for tid in tasks {
-            let known = self.list.get(&tid).map(|tracee| tracee.stage);
+            let known = self.list.get(&tid).map(|tracee| tracee.state);
             // A new thread may have reused the ID of one that is gone.
             if known.is_none_or(|stage| stage == TraceeState::Gone) {
                 let stage = self.seize(tid)?;
@@ -172,7 +172,7 @@ impl Tracees {
         let alone = self
             .list
             .values()
-            .all(|tracee| tracee.stage == TraceeState::Gone);
+            .all(|tracee| tracee.state == TraceeState::Gone);
         if status.has_ended() && !(alone && self.thread_count() == 1) {
             return Ok(if tid == self.pid {
                 TraceeState::Zombie
@@ -192,12 +192,12 @@ impl Tracees {
         procfs::tasks(self.pid).map_or(0, |tasks| tasks.len())
     }
 
-    fn add(&mut self, tid: i32, stage: TraceeState) {
-        let name = match stage {
+    fn add(&mut self, tid: i32, state: TraceeState) {
+        let name = match state {
             TraceeState::Gone => None,
             _ => procfs::name(self.pid, tid),
         };
-        self.list.insert(tid, Tracee { name, stage });
+        self.list.insert(tid, Tracee { name, state });
     }
 
     fn stop_seized(&mut self, deadline: Instant) {
@@ -207,10 +207,10 @@ impl Tracees {
 
     fn interrupt_seized(&mut self) {
         for (tid, tracee) in &mut self.list {
-            if tracee.stage == TraceeState::Seized {
+            if tracee.state == TraceeState::Seized {
                 // It fails for a thread that has just ended; waiting detects that.
                 let _ = sys::interrupt(*tid);
-                tracee.stage = TraceeState::Interrupted;
+                tracee.state = TraceeState::Interrupted;
             }
         }
     }
@@ -232,25 +232,25 @@ impl Tracees {
     fn poll_all(&mut self, looks: u32) -> bool {
         let mut done = true;
         for (tid, tracee) in &mut self.list {
-            if tracee.stage == TraceeState::Interrupted {
-                tracee.stage = poll(*tid).unwrap_or(TraceeState::Interrupted);
+            if tracee.state == TraceeState::Interrupted {
+                tracee.state = poll(*tid).unwrap_or(TraceeState::Interrupted);
             }
             // The end of a first thread is not reported while others live.
             let look_closer = looks >= MAX_BUSY_POLLS && *tid == self.pid;
-            if look_closer && tracee.stage == TraceeState::Interrupted && has_ended(self.pid, *tid)
+            if look_closer && tracee.state == TraceeState::Interrupted && has_ended(self.pid, *tid)
             {
-                tracee.stage = TraceeState::Zombie;
+                tracee.state = TraceeState::Zombie;
             }
-            done &= tracee.stage != TraceeState::Interrupted;
+            done &= tracee.state != TraceeState::Interrupted;
         }
         done
     }
 
     fn give_up(&mut self) {
         for (tid, tracee) in &mut self.list {
-            if tracee.stage == TraceeState::Interrupted {
+            if tracee.state == TraceeState::Interrupted {
                 let status = procfs::TaskStatus::read(self.pid, *tid);
-                tracee.stage = match status {
+                tracee.state = match status {
                     Ok(status) if status.has_ended() => TraceeState::Zombie,
                     Ok(status) => TraceeState::Stuck {
                         state: status.state,
@@ -266,14 +266,14 @@ impl Tracees {
         let listed = self
             .list
             .iter()
-            .filter(|(_, tracee)| tracee.stage != TraceeState::Gone);
+            .filter(|(_, tracee)| tracee.state != TraceeState::Gone);
         listed
             .map(|(tid, tracee)| self.thread(*tid, tracee, layout))
             .collect()
     }
 
     fn thread(&self, tid: i32, tracee: &Tracee, layout: &registers::RegisterLayout) -> Thread {
-        let decoded = match tracee.stage {
+        let decoded = match tracee.state {
             TraceeState::Stopped { .. } => read_registers(tid, layout),
             TraceeState::Stuck { state } => Err(NoRegisters::NotStopped {
                 waited: self.timeout,
@@ -284,7 +284,7 @@ impl Tracees {
         Thread {
             tid: tid.unsigned_abs(),
             name: tracee.name.clone(),
-            state: tracee.stage.state(),
+            state: tracee.state.state(),
             syscall: decoded.ok().and_then(|decoded| decoded.syscall),
             registers: decoded.map(|decoded| decoded.registers),
         }
@@ -296,7 +296,7 @@ impl Tracees {
         let stopped = self
             .list
             .iter()
-            .find(|(_, tracee)| tracee.stage.is_stopped());
+            .find(|(_, tracee)| tracee.state.is_stopped());
         let size = stopped
             .and_then(|(tid, _)| sys::register_set(*tid, sys::NT_ARM_PAC_MASK, &mut masks).ok());
         match (size, masks.last_chunk::<8>()) {
@@ -313,7 +313,7 @@ impl Tracees {
     pub(super) fn release(&mut self) -> Duration {
         for signalled in [false, true] {
             for (tid, tracee) in &mut self.list {
-                if matches!(tracee.stage, TraceeState::Stopped { signal, .. } if (signal != 0) == signalled)
+                if matches!(tracee.state, TraceeState::Stopped { signal, .. } if (signal != 0) == signalled)
                 {
                     tracee.release(*tid);
                 }
@@ -329,10 +329,10 @@ impl Tracees {
     /// releases the rest.
     fn release_stuck(&mut self) {
         for (tid, tracee) in &mut self.list {
-            if tracee.stage.may_still_stop()
+            if tracee.state.may_still_stop()
                 && let Some(stage @ TraceeState::Stopped { .. }) = poll(*tid)
             {
-                tracee.stage = stage;
+                tracee.state = stage;
                 tracee.release(*tid);
             }
         }
@@ -347,13 +347,13 @@ impl Drop for Tracees {
 
 impl Tracee {
     fn release(&mut self, tid: i32) {
-        if let TraceeState::Stopped { signal, .. } = self.stage {
+        if let TraceeState::Stopped { signal, .. } = self.state {
             if sys::detach(tid, signal).is_err() {
                 // It was killed meanwhile. Its status must be collected, or the end of the process
                 // would never be reported to its parent.
                 let _ = sys::poll(tid);
             }
-            self.stage = TraceeState::Gone;
+            self.state = TraceeState::Gone;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unspool_elf::ElfFile;
 use unspool_rows::LoadBias;
-use unspool_table_store::{Notice, Store, TableBytes, TableForm, TableOrigin};
+use unspool_table_store::{Store, StoreError, TableBytes, TableForm, TableOrigin};
 
 use unspool_unwind::{EntryCache, FileTables, Module};
 
@@ -17,7 +17,7 @@ pub struct OpenModule {
     /// Its path in the process, or the kernel's name in brackets.
     pub name: PathBuf,
     tables: FileTables,
-    place: Option<TableOrigin>,
+    origin: Option<TableOrigin>,
     entry_cache: EntryCache,
 }
 
@@ -27,11 +27,11 @@ impl OpenModule {
         name: PathBuf,
         table: Option<(TableBytes, TableOrigin)>,
         store: &Store,
-        notices: &mut Vec<Notice>,
+        notices: &mut Vec<StoreError>,
     ) -> Self {
         let file = Arc::new(file);
         let tables = FileTables::new(Arc::clone(&file)).synthesized_on_demand(store);
-        let (bytes, place) = table.unzip();
+        let (bytes, origin) = table.unzip();
         if let Some(bytes) = bytes {
             tables.attach(bytes);
         }
@@ -42,7 +42,7 @@ impl OpenModule {
             file,
             name,
             tables,
-            place,
+            origin,
             entry_cache: EntryCache::new(),
         }
     }
@@ -56,7 +56,7 @@ impl OpenModule {
     /// Stops using the compiled table; yields its origin, the first time.
     pub(super) fn distrust(&self) -> Option<&TableOrigin> {
         let is_new = self.tables.distrust();
-        self.place.as_ref().filter(|_| is_new)
+        self.origin.as_ref().filter(|_| is_new)
     }
 
     /// The module with its load bias.

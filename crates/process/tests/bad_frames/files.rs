@@ -19,7 +19,7 @@ fn number(bytes: &[u8], at: usize) -> usize {
 }
 
 impl<'b> DamagedFile<'b> {
-    fn of(bytes: &'b mut [u8]) -> Self {
+    fn from_bytes(bytes: &'b mut [u8]) -> Self {
         const PT_GNU_EH_FRAME: usize = 0x6474_e550;
         let (first, count) = (number(bytes, 32), usize::from(bytes[56]));
         let mut headers = (0..count).map(|index| first + 56 * index);
@@ -113,7 +113,7 @@ pub(super) fn damaged(path: &Path) -> impl Iterator<Item = (&'static str, std::p
         .enumerate()
         .map(move |(number, (name, damage))| {
             let mut bytes = bytes.clone();
-            damage(&mut DamagedFile::of(&mut bytes));
+            damage(&mut DamagedFile::from_bytes(&mut bytes));
             let draft = folder.join(format!("draft-{number}"));
             fs::write(&draft, bytes).unwrap();
             let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -47,22 +47,22 @@ struct WalkOutput {
 }
 
 /// What is wrong with the result, if the symbols have these addresses.
-fn complaint(case: &Case, found: &WalkOutput, symbol: impl Fn(&str) -> u64) -> Option<String> {
+fn complaint(case: &Case, output: &WalkOutput, symbol: impl Fn(&str) -> u64) -> Option<String> {
     let sound: Vec<u64> = case.sound().map(&symbol).collect();
-    let mut windows = found.addresses.windows(sound.len());
+    let mut windows = output.addresses.windows(sound.len());
     let mut problems = String::new();
     if !windows.any(|window| window == sound) {
         write!(problems, "{sound:x?} is not in it. ").unwrap();
     }
-    if !case.ends.contains(&&*found.end) {
+    if !case.ends.contains(&&*output.end) {
         write!(problems, "not {:?}. ", case.ends).unwrap();
     }
-    let shown = &found.addresses[..found.addresses.len().min(20)];
-    let all = found.addresses.len();
+    let shown = &output.addresses[..output.addresses.len().min(20)];
+    let all = output.addresses.len();
     (!problems.is_empty()).then(|| {
         format!(
             "{}: {problems}{}, {all} frames: {shown:x?}",
-            case.name, found.end
+            case.name, output.end
         )
     })
 }

@@ -18,11 +18,11 @@ const MAX_FRAMES: usize = 4000;
 /// The ways to walk: by an [`OwnThread`], once and again, and without its memory; by the thread's
 /// recorded state; by a cursor. And from the interrupted frame: by the thread's recorded state,
 /// once and again; by a cursor; and by a cursor that reads the kernel's copy.
-const WAYS: usize = 9;
+const CASE_COUNT: usize = 9;
 
 /// The result of a child process, in memory shared with it.
 struct WalkReport {
-    ways: [WalkMethod; WAYS],
+    ways: [WalkMethod; CASE_COUNT],
     errno: Option<c_int>,
 }
 
@@ -224,7 +224,7 @@ fn tools() -> &'static mut WalkTools {
     let tools = Box::leak(Box::new(WalkTools {
         thread: OwnThread::new(),
         report: report.write(WalkReport {
-            ways: [const { WalkMethod::NONE }; WAYS],
+            ways: [const { WalkMethod::NONE }; CASE_COUNT],
             errno: None,
         }),
     }));
@@ -299,7 +299,7 @@ fn own_stacks() {
             let is_bounded = walked
                 .clone()
                 .all(|(count, _)| (1..MAX_FRAMES).contains(&count));
-            if status != 0 || !is_bounded || walked.count() < WAYS {
+            if status != 0 || !is_bounded || walked.count() < CASE_COUNT {
                 complaints.push(format!("{name}, {scene}: {status:#x}"));
             }
         }

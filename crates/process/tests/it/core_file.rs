@@ -205,7 +205,7 @@ fn text_is_mapped_but_not_recorded() {
         error,
         Unreadable {
             addr: entry,
-            why: UnreadableReason::NotRecorded
+            reason: UnreadableReason::NotRecorded
         }
     );
     let error = core
@@ -217,7 +217,7 @@ fn text_is_mapped_but_not_recorded() {
         .memory()
         .read(RuntimeAddr(u64::MAX - 2), &mut [0; 8])
         .unwrap_err();
-    assert_eq!(error.why, UnreadableReason::Unmapped);
+    assert_eq!(error.reason, UnreadableReason::Unmapped);
     // A read that begins in recorded memory and leaves it reports the first missing address.
     let heap_end = core.mappings().iter().find(|mapping| {
         let last = RuntimeAddr(mapping.end.0 - 8);
@@ -318,7 +318,7 @@ fn a_core_may_be_cut_anywhere() {
         half.memory()
             .read(last, &mut [0])
             .err()
-            .map(|error| error.why)
+            .map(|error| error.reason)
     });
     assert!(lost.clone().any(|why| why == UnreadableReason::Truncated));
     assert!(
@@ -355,7 +355,7 @@ fn a_core_of_a_32_bit_process_is_refused() {
 }
 
 #[test]
-fn what_is_no_core_says_why() {
+fn invalid_core_files_are_rejected_with_a_reason() {
     assert!(matches!(
         Core::open("/no/such/core"),
         Err(CoreError::Open { .. })

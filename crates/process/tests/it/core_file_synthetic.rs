@@ -118,7 +118,7 @@ fn nt_file(count: u64, page_size: u64, entries: &[[u64; 3]], names: &[u8]) -> Ve
 fn read(core: &Core, at: u64, count: usize) -> Result<Vec<u8>, UnreadableReason> {
     let mut bytes = vec![0; count];
     let result = core.memory().read(RuntimeAddr(at), &mut bytes);
-    result.map(|()| bytes).map_err(|error| error.why)
+    result.map(|()| bytes).map_err(|error| error.reason)
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn stacks_hold_what_each_thread_wrote() {
         .memory()
         .read(RuntimeAddr(far), &mut [0; 8])
         .unwrap_err();
-    assert_eq!(error.why, UnreadableReason::NotRecorded);
+    assert_eq!(error.reason, UnreadableReason::NotRecorded);
     running.await_state('S');
 }
 
@@ -381,7 +381,7 @@ fn a_thread_that_cannot_stop_is_named_and_the_others_are_shown() {
 }
 
 #[test]
-fn what_cannot_be_attached_to_says_why() {
+fn attach_failures_have_a_reason() {
     let own = std::process::id();
     assert!(matches!(
         Process::attach(own),
@@ -440,7 +440,7 @@ fn a_panic_lets_the_target_go() {
 }
 
 #[test]
-fn a_process_may_be_killed_while_it_is_held() {
+fn a_stopped_process_can_be_killed() {
     let mut running = ready("threads.c", &["8"]);
     let process = Process::attach(running.pid()).unwrap();
     running.child.kill().unwrap();

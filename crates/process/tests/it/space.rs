@@ -34,14 +34,14 @@ fn walk(
     running: &RunningProgram,
     bytes: u64,
     others: &[RuntimeAddr],
-    keep: WalkDetail,
+    detail: WalkDetail,
 ) -> CallStack {
     let process = Process::attach(running.pid()).unwrap();
     process.prefetch_stacks_and(bytes, others);
     process.resume();
     let store = Store::new(None, None, None);
     let space = SnapshotUnwinder::new(&process, &process, &store);
-    space.walk(&process.threads()[0], ALL, keep).unwrap()
+    space.walk(&process.threads()[0], ALL, detail).unwrap()
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(crate) struct BlockWriter {
 
 impl std::fmt::Debug for BlockWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sealer").finish_non_exhaustive()
+        f.debug_struct("BlockWriter").finish_non_exhaustive()
     }
 }
 

@@ -349,7 +349,7 @@ impl TableRow<4> for LostSamples {
         time.delta(self.time.0);
         cpu.number(self.cpu);
         count.number(self.count);
-        by.number(code_of(&LOSS_ORIGINS, &self.by));
+        by.number(code_of(&LOSS_ORIGINS, &self.origin));
     }
 
     fn take([time, cpu, count, by]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
@@ -357,7 +357,7 @@ impl TableRow<4> for LostSamples {
             time: Time(time.delta()?),
             cpu: cpu.small()?,
             count: count.number()?,
-            by: with_code(&LOSS_ORIGINS, by.number()?)?,
+            origin: with_code(&LOSS_ORIGINS, by.number()?)?,
         })
     }
 }
@@ -388,13 +388,13 @@ impl TableRow<2> for EndRecord {
 
 /// A code location: 0 for the kernel, or the doubled index of a module or process plus 1 or 2; and
 /// the address.
-fn put_location(place: CodeLocation, space: &mut ColumnWriter, address: &mut ColumnWriter) {
-    space.number(match place {
+fn put_location(location: CodeLocation, space: &mut ColumnWriter, address: &mut ColumnWriter) {
+    space.number(match location {
         CodeLocation::Kernel(_) => 0,
         CodeLocation::Module(module, _) => 1 + 2 * u64::from(module.0),
         CodeLocation::Process(process, _) => 2 + 2 * u64::from(process.0),
     });
-    address.delta(place.address());
+    address.delta(location.address());
 }
 
 fn take_location(

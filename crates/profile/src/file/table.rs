@@ -83,12 +83,12 @@ impl<R: TableRow<N>, const N: usize> TableWriter<R, N> {
     }
 
     /// Writes all rows as blocks.
-    pub(crate) fn write_blocks(&mut self, sealer: &mut BlockWriter) -> std::io::Result<()> {
+    pub(crate) fn write_blocks(&mut self, block_writer: &mut BlockWriter) -> std::io::Result<()> {
         self.cut();
         let mut start = 0;
         for end in self.ends.drain(..) {
             let content = self.full.get(start..end).unwrap_or_default();
-            sealer.write_block(R::KIND, content)?;
+            block_writer.write_block(R::KIND, content)?;
             start = end;
         }
         self.full.clear();

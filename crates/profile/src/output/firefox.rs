@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{StringInterner, View};
-use crate::model::{CodeLocation, CpuState, FrameId, ProfileSample, Rate, ThreadId, Time};
-use crate::names::{FrameLine, Mark};
+use crate::model::{CodeLocation, CpuState, FrameId, ProfileRate, ProfileSample, ThreadId, Time};
+use crate::names::{FrameCertainty, FrameLine};
 use crate::stacks::{StackId, Stacks};
 
 /// The format version of these tables. The profiler upgrades older ones.
@@ -180,7 +180,7 @@ const GUESSED: u32 = 2;
 fn meta(view: &View<'_>) -> Value {
     let meta = view.named.profile.meta();
     let interval = match meta.event.rate {
-        Rate::Frequency(hertz) => millis_of(1_000_000_000 / hertz.max(1)),
+        ProfileRate::Frequency(hertz) => millis_of(1_000_000_000 / hertz.max(1)),
         _ => 1.0,
     };
     let category = |name: &str, color: &str| json!({ "name": name, "color": color, "subcategories": ["Other"] });
@@ -319,8 +319,8 @@ fn start_of(sample: &ProfileSample) -> Time {
 /// not run. `None` if weights are not times.
 fn cpu_deltas(view: &View<'_>, samples: &[&ProfileSample]) -> Option<Vec<u64>> {
     let mut states = samples.iter().map(|sample| sample.state);
-    let is_told = view.is_time() && states.all(|state| state == CpuState::OnCpu);
-    is_told.then(|| samples.iter().map(|sample| sample.weight).collect())
+    let is_reported = view.is_time() && states.all(|state| state == CpuState::OnCpu);
+    is_reported.then(|| samples.iter().map(|sample| sample.weight).collect())
 }
 
 /// The tables of a thread, in columns.
@@ -384,7 +384,7 @@ impl ThreadTables {
         let Some(frame) = view.named.profile.frame(id) else {
             return;
         };
-        let mark = Mark::from_evidence(frame.evidence);
+        let mark = FrameCertainty::from_evidence(frame.evidence);
         let name = view.named.function_name(line.function).to_owned() + mark.suffix();
         let function = Func {
             name: self.strings.id(&name),
@@ -395,8 +395,8 @@ impl ThreadTables {
         let function = *(self.function_ids.entry(function))
             .or_insert_with_key(|function| functions.push(*function));
         let category = match (mark, frame.evidence) {
-            (Mark::Sure, crate::FrameEvidence::Kernel) => KERNEL,
-            (Mark::Sure, _) => USER,
+            (FrameCertainty::Certain, crate::FrameEvidence::Kernel) => KERNEL,
+            (FrameCertainty::Certain, _) => USER,
             _ => GUESSED,
         };
         let frames = &mut self.frames;
@@ -415,8 +415,8 @@ impl ThreadTables {
         frames.length += 1;
     }
 
-    fn resource(&mut self, name: &str, place: CodeLocation) -> u32 {
-        let lib = match place {
+    fn resource(&mut self, name: &str, location: CodeLocation) -> u32 {
+        let lib = match location {
             CodeLocation::Module(module, _) => Some(module.0),
             _ => None,
         };

@@ -212,9 +212,9 @@ fn lines<const N: usize>(
         line.truncate(by);
         let total = branch.total();
         let mut pairs = total.iter().zip(least);
-        let is_told = pairs.any(|(weight, least)| *weight >= least);
+        let is_reported = pairs.any(|(weight, least)| *weight >= least);
         // The first label of a line, for example a thread's name, is always kept.
-        let steps = match is_told {
+        let steps = match is_reported {
             true => branch.steps.len(),
             false => usize::from(by == 0),
         };
@@ -222,7 +222,7 @@ fn lines<const N: usize>(
         drawn.is_cut |= fitting < steps;
         drawn.frames += fitting;
         line.extend(branch.steps.iter().take(fitting).filter_map(label));
-        let goes_on = is_told && fitting == steps;
+        let goes_on = is_reported && fitting == steps;
         let own = if goes_on { branch.own() } else { Some(total) };
         if let Some(own) = own {
             let line = without_end(&line).to_owned();

@@ -106,10 +106,10 @@ struct FunctionLabels<'v> {
 }
 
 impl FunctionLabels<'_> {
-    fn label(&mut self, step: StackFunction, labels: &mut StringInterner) -> u32 {
-        let name = || plain(self.named.function_name(step.function));
-        let new = || labels.id(&(name() + step.mark.suffix() + ";"));
-        *self.labels.entry(step).or_insert_with(new)
+    fn label(&mut self, function: StackFunction, labels: &mut StringInterner) -> u32 {
+        let name = || plain(self.named.function_name(function.function));
+        let new = || labels.id(&(name() + function.mark.suffix() + ";"));
+        *self.labels.entry(function).or_insert_with(new)
     }
 }
 

@@ -13,9 +13,9 @@ use unspool_rows::leb128;
 use super::{StringInterner, View};
 use crate::aggregate;
 use crate::model::{
-    CodeLocation, CodeSegment, FrameId, ProfileFrame, ProfileModule, Rate, ThreadId,
+    CodeLocation, CodeSegment, FrameId, ProfileFrame, ProfileModule, ProfileRate, ThreadId,
 };
-use crate::names::{FrameLine, Mark, ProfileFunction};
+use crate::names::{FrameCertainty, FrameLine, ProfileFunction};
 use crate::stacks::StackId;
 
 /// Writes the samples. Samples of one thread with the same stack are combined.
@@ -144,9 +144,9 @@ fn period(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) 
         }),
     );
     let period = match event.rate {
-        Rate::Period(period) => period,
+        ProfileRate::Period(period) => period,
         // For times, the rate gives the interval between two samples.
-        Rate::Frequency(hertz) if view.is_time() => 1_000_000_000 / hertz.max(1),
+        ProfileRate::Frequency(hertz) if view.is_time() => 1_000_000_000 / hertz.max(1),
         _ => return,
     };
     message.message(field::profile::PERIOD_TYPE, |it| {
@@ -252,12 +252,12 @@ fn mapping(
 /// The pages that a loader maps of a segment: the first address, the end, and the file offset.
 /// pprof looks for the segment by whole pages.
 fn pages(code: CodeSegment) -> (u64, u64, u64) {
-    const PAGE: u64 = 4096;
-    let before = code.address.0 % PAGE;
+    const PAGE_BYTES: u64 = 4096;
+    let before = code.address.0 % PAGE_BYTES;
     let end = code.address.0.saturating_add(code.size);
     (
         code.address.0 - before,
-        end.checked_next_multiple_of(PAGE).unwrap_or(end),
+        end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end),
         code.offset.saturating_sub(before),
     )
 }
@@ -271,7 +271,7 @@ fn locations(message: &mut Message, view: &View<'_>) {
                 it.number(2, u64::from(module.0) + 1);
             }
             it.number(3, address(frame));
-            let mark = Mark::from_evidence(frame.evidence);
+            let mark = FrameCertainty::from_evidence(frame.evidence);
             for line in view.named.lines_of(id) {
                 it.message(4, |it| {
                     it.number(1, function_id(line, mark));
@@ -290,18 +290,22 @@ fn address(frame: &ProfileFrame) -> u64 {
     }
 }
 
-const MARKS: [Mark; 3] = [Mark::Sure, Mark::Guessed, Mark::Spliced];
+const MARKS: [FrameCertainty; 3] = [
+    FrameCertainty::Certain,
+    FrameCertainty::Guessed,
+    FrameCertainty::Spliced,
+];
 
 /// There is one function for each mark of its frames.
-fn function_id(line: &FrameLine, mark: Mark) -> u64 {
+fn function_id(line: &FrameLine, mark: FrameCertainty) -> u64 {
     let mark = MARKS.iter().take_while(|other| **other != mark).count() as u64;
     u64::from(line.function.0) * MARKS.len() as u64 + mark + 1
 }
 
 fn functions(message: &mut Message, view: &View<'_>, strings: &mut StringInterner) {
-    let mut used: HashMap<u64, (&FrameLine, Mark)> = HashMap::new();
+    let mut used: HashMap<u64, (&FrameLine, FrameCertainty)> = HashMap::new();
     for (number, frame) in (0..).zip(view.named.profile.frames()) {
-        let mark = Mark::from_evidence(frame.evidence);
+        let mark = FrameCertainty::from_evidence(frame.evidence);
         for line in view.named.lines_of(FrameId(number)) {
             used.entry(function_id(line, mark)).or_insert((line, mark));
         }

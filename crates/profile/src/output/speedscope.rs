@@ -70,7 +70,7 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         name: view.title(),
         exporter: &view.named.profile.meta().tool,
         shared: SpeedscopeShared {
-            frames: (frames.steps.iter())
+            frames: (frames.functions.iter())
                 .map(|step| SpeedscopeFrame {
                     name: view.named.function_name(step.function).to_owned() + step.mark.suffix(),
                     file: files.get(step.function.0 as usize).copied().flatten(),
@@ -101,14 +101,14 @@ fn files<'a>(view: &View<'a>) -> Vec<Option<&'a str>> {
 #[derive(Default)]
 struct SpeedscopeFrames {
     ids: BTreeMap<StackFunction, usize>,
-    steps: Vec<StackFunction>,
+    functions: Vec<StackFunction>,
 }
 
 impl SpeedscopeFrames {
-    fn id(&mut self, step: StackFunction) -> usize {
-        let next = self.steps.len();
-        *self.ids.entry(step).or_insert_with(|| {
-            self.steps.push(step);
+    fn id(&mut self, function: StackFunction) -> usize {
+        let next = self.functions.len();
+        *self.ids.entry(function).or_insert_with(|| {
+            self.functions.push(function);
             next
         })
     }

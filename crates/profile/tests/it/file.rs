@@ -49,7 +49,7 @@ fn is_proper(profile: &Profile) -> bool {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(steps in steps()) {
+    fn written_profiles_read_back(steps in steps()) {
         let (bytes, written) = record(&steps).finish();
         let profile = Profile::read(&bytes[..]).unwrap();
         prop_assert!(is_proper(&profile));
@@ -195,7 +195,7 @@ fn a_block_of_a_later_version_is_passed_over() {
 }
 
 #[test]
-fn what_is_no_profile_is_told() {
+fn other_files_are_rejected() {
     let refused = |bytes: &[u8]| Profile::read(bytes).unwrap_err();
     let error = refused(b"PERFILE2 and more");
     assert_eq!(
@@ -213,7 +213,7 @@ fn what_is_no_profile_is_told() {
 
 /// Files that look alike until their contents are identified stay distinct.
 #[test]
-fn which_file_it_is_may_be_told_later() {
+fn similar_files_stay_distinct_until_identified() {
     let module = ProfileModule {
         kind: ModuleKind::File,
         path: "/app".into(),
@@ -226,8 +226,8 @@ fn which_file_it_is_may_be_told_later() {
     let first = writer.modules().add(&module);
     writer.flush().unwrap();
     let second = writer.modules().add(&module);
-    writer.change(&ProfileUpdate::ModuleHash(first, [0xa7; 20]));
-    writer.change(&ProfileUpdate::ModuleHash(second, [0x01; 20]));
+    writer.update(&ProfileUpdate::ModuleHash(first, [0xa7; 20]));
+    writer.update(&ProfileUpdate::ModuleHash(second, [0x01; 20]));
     writer.finish(Time(1)).unwrap();
     let profile = Profile::read(&bytes[..]).unwrap();
     assert!(is_proper(&profile));
@@ -238,7 +238,7 @@ fn which_file_it_is_may_be_told_later() {
     // An update of an unknown module is refused.
     let mut bytes = Vec::new();
     let mut writer = ProfileWriter::new(&mut bytes, &meta()).unwrap();
-    writer.change(&ProfileUpdate::ModuleHash(first, [0; 20]));
+    writer.update(&ProfileUpdate::ModuleHash(first, [0; 20]));
     writer.finish(Time(1)).unwrap();
     let refused = Profile::read(&bytes[..]).unwrap_err();
     assert!(
@@ -292,7 +292,7 @@ fn nothing_follows_a_failed_write() {
     assert_eq!(profile.processes().len(), 1);
     let end = FileEnding::Cut {
         offset: length as u64,
-        why: "the file ends within its header",
+        reason: "the file ends within its header",
     };
     assert_eq!(*profile.ending(), end);
 }

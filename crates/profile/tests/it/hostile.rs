@@ -48,9 +48,9 @@ fn frame() -> (u16, Vec<u8>) {
 }
 
 #[track_caller]
-fn refused(blocks: &[(u16, Vec<u8>)], why: &str) {
+fn refused(blocks: &[(u16, Vec<u8>)], reason: &str) {
     let error = Profile::read(&file(blocks)[..]).unwrap_err();
-    assert!(error.to_string().contains(why), "{error}");
+    assert!(error.to_string().contains(reason), "{error}");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn zeros_end_a_file() {
     assert_eq!(profile.processes().len(), 1);
     let end = unspool_profile::FileEnding::Cut {
         offset: length,
-        why: "its header is impossible",
+        reason: "its header is impossible",
     };
     assert_eq!(*profile.ending(), end);
 }

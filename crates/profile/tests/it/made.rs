@@ -5,9 +5,9 @@
 use unspool_elf::{BuildId, ContentKey};
 use unspool_profile::{
     CodeLocation, CodeSegment, CpuState, FrameEvidence, LocationName, LossOrigin, LostSamples,
-    Meta, ModuleKind, NameResolver, Profile, ProfileModule, ProfileProcess, ProfileSample,
-    ProfileThread, ProfileWriter, Rate, RawFrame, RecordedSymbol, SampledEvent, SourceFrame,
-    StackEnd, Time, WeightUnit,
+    Meta, ModuleKind, NameResolver, Profile, ProfileModule, ProfileProcess, ProfileRate,
+    ProfileSample, ProfileThread, ProfileWriter, RawFrame, RecordedSymbol, SampledEvent,
+    SourceFrame, StackEnd, Time, WeightUnit,
 };
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
@@ -146,7 +146,7 @@ pub(crate) fn meta() -> Meta {
         tool: "unspool 0.1.0".into(),
         event: SampledEvent {
             name: "cpu-clock".into(),
-            rate: Rate::Frequency(1000),
+            rate: ProfileRate::Frequency(1000),
             unit: WeightUnit::Nanoseconds,
         },
         started: 1_700_000_000_000_000_000,
@@ -184,7 +184,7 @@ fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
         time: start,
         cpu: 0,
         count: 3,
-        by: LossOrigin::Kernel,
+        origin: LossOrigin::Kernel,
     });
     for sample in samples {
         let thread = threads[sample.thread];
@@ -251,8 +251,8 @@ fn raw(function: usize, evidence: FrameEvidence) -> RawFrame {
 pub(crate) struct AppNames;
 
 impl NameResolver for AppNames {
-    fn name(&self, place: CodeLocation) -> LocationName {
-        let CodeLocation::Module(_, Vaddr(address)) = place else {
+    fn name(&self, location: CodeLocation) -> LocationName {
+        let CodeLocation::Module(_, Vaddr(address)) = location else {
             return LocationName::default();
         };
         let in_app = |n: &usize| *n != NAMELESS && STARTS[*n] == address & !0xff;

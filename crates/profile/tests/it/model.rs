@@ -12,8 +12,8 @@ use unspool_elf::{BuildId, ContentKey};
 use unspool_profile::{
     Argument, ArgumentCertainty, CodeLocation, CodeSegment, Completeness, CpuState, FrameEvidence,
     LossOrigin, LostSamples, Meta, ModuleInterner, ModuleKind, ProcessId, Profile, ProfileModule,
-    ProfileProcess, ProfileSample, ProfileThread, ProfileUpdate, ProfileWriter, Rate, RawFrame,
-    RecordedSymbol, SampledEvent, StackEnd, StackId, ThreadId, Time, WeightUnit,
+    ProfileProcess, ProfileRate, ProfileSample, ProfileThread, ProfileUpdate, ProfileWriter,
+    RawFrame, RecordedSymbol, SampledEvent, StackEnd, StackId, ThreadId, Time, WeightUnit,
 };
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
@@ -100,7 +100,7 @@ pub(crate) fn meta() -> Meta {
         tool: "unspool 0.1.0".into(),
         event: SampledEvent {
             name: "cpu-clock".into(),
-            rate: Rate::Frequency(999),
+            rate: ProfileRate::Frequency(999),
             unit: WeightUnit::Nanoseconds,
         },
         started: 1_700_000_000_000_000_000,
@@ -154,8 +154,8 @@ fn resolved(owner: ProcessId, at: RuntimeAddr, remaps: u64) -> String {
     }
 }
 
-fn as_text(profile: &Profile, place: CodeLocation) -> String {
-    match place {
+fn as_text(profile: &Profile, location: CodeLocation) -> String {
+    match location {
         CodeLocation::Kernel(at) => format!("kernel {at}"),
         CodeLocation::Process(process, at) => format!("process {} {at}", process.0),
         CodeLocation::Module(module, at) => format!("{:?} {at}", profile.module(module).unwrap()),
@@ -326,25 +326,25 @@ impl Recorder {
 
     fn rename_thread(&mut self, n: usize, name: &str) {
         let change = ProfileUpdate::ThreadName(ThreadId(n as u32), name.into());
-        self.writer.change(&change);
+        self.writer.update(&change);
         self.written.threads[n].name = name.into();
     }
 
     fn rename_process(&mut self, n: usize, name: &str) {
         let change = ProfileUpdate::ProcessName(ProcessId(n as u32), name.into());
-        self.writer.change(&change);
+        self.writer.update(&change);
         self.written.processes[n].name = name.into();
     }
 
     fn end_thread(&mut self, n: usize) {
         let change = ProfileUpdate::ThreadEnd(ThreadId(n as u32), self.time);
-        self.writer.change(&change);
+        self.writer.update(&change);
         self.written.threads[n].end = Some(self.time);
     }
 
     fn end_process(&mut self, n: usize) {
         let change = ProfileUpdate::ProcessEnd(ProcessId(n as u32), self.time);
-        self.writer.change(&change);
+        self.writer.update(&change);
         self.written.processes[n].end = Some(self.time);
     }
 
@@ -367,7 +367,7 @@ impl Recorder {
             time: self.time,
             cpu: 3,
             count,
-            by: match count % 2 {
+            origin: match count % 2 {
                 0 => LossOrigin::Kernel,
                 _ => LossOrigin::Recorder,
             },

@@ -60,9 +60,9 @@ fn folded_stacks() {
 struct Alike;
 
 impl NameResolver for Alike {
-    fn name(&self, place: CodeLocation) -> LocationName {
+    fn name(&self, location: CodeLocation) -> LocationName {
         let names = ["f", "f.cold", "a;b", "a:b"];
-        let start = place.address() & !0xff;
+        let start = location.address() & !0xff;
         let at = made::STARTS.iter().position(|other| *other == start);
         let function = |name: &&str| SourceFrame {
             function: (*name).into(),
@@ -389,7 +389,7 @@ fn draw(out: &mut dyn std::io::Write, view: &View<'_>) -> std::io::Result<()> {
 /// of callers has the same paths reversed.
 #[cfg(feature = "flamegraph")]
 #[test]
-fn a_flame_graph_is_no_higher_than_asked_for() {
+fn a_flame_graph_respects_the_maximum_depth() {
     use unspool_profile::aggregate::Direction;
     use unspool_profile::output::flamegraph::{self, FlameGraph};
     let one = made::samples().remove(0);
@@ -468,7 +468,7 @@ fn a_flame_graph_has_all_functions() {
 /// A hundred thousand wide enough frames take a browser most of a minute.
 #[cfg(feature = "flamegraph")]
 #[test]
-fn a_flame_graph_is_no_more_than_a_browser_can_take() {
+fn a_flame_graph_has_a_maximum_size() {
     let functions = [made::MAIN, made::RECURSE, made::WORK, made::LEAF];
     let one = made::samples().remove(0);
     let samples = (0..1000_usize).map(|n| Taken {
@@ -487,7 +487,7 @@ fn a_flame_graph_is_no_more_than_a_browser_can_take() {
 /// Next to the off-CPU time, all others are too narrow to draw.
 #[cfg(feature = "flamegraph")]
 #[test]
-fn what_is_too_narrow_counts_for_its_caller() {
+fn narrow_frames_count_for_their_caller() {
     let samples = made::samples();
     let frames = frames_of_graph(&written(&made::profile(&samples), draw));
     let total: u64 = samples.iter().map(|sample| sample.weight).sum();
@@ -513,7 +513,7 @@ fn what_is_too_narrow_counts_for_its_caller() {
 /// for its caller.
 #[cfg(feature = "flamegraph")]
 #[test]
-fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
+fn narrow_frames_of_a_diff_count_for_their_caller() {
     use unspool_profile::output::flamegraph::{self, FlameGraph};
     let after = made::samples();
     let mut before = after.clone();

@@ -116,8 +116,8 @@ fn regions_name_what_has_no_name() {
 struct Alike;
 
 impl NameResolver for Alike {
-    fn name(&self, place: CodeLocation) -> LocationName {
-        let start = place.address() & !0xff;
+    fn name(&self, location: CodeLocation) -> LocationName {
+        let start = location.address() & !0xff;
         let (function, symbol_hash) = match start {
             0x100 | 0x200 => ("init", 7),
             0x300 => ("T::get()", 8),
@@ -137,7 +137,7 @@ impl NameResolver for Alike {
 }
 
 #[test]
-fn functions_of_one_symbol_are_told_apart_by_where_they_start() {
+fn functions_of_one_symbol_differ_by_start_address() {
     let addresses = [0x101, 0x202, 0x303, 0x404, 0x505, 0x1ff];
     assert_eq!(
         names_with(&[], &addresses, &Alike),

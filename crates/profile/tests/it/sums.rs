@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::{
-    Completeness, CpuState, FunctionId, GroupedDigits, NamedProfile, ProfileModule, ProfileSample,
-    Rate, Selection, StackEnd, StackFunction, Time,
+    Completeness, CpuState, FunctionId, GroupedDigits, NamedProfile, ProfileModule, ProfileRate,
+    ProfileSample, Selection, StackEnd, StackFunction, Time,
 };
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
@@ -272,7 +272,7 @@ fn filters_leave_the_samples_that_pass_all_of_them() {
 }
 
 #[test]
-fn completeness_is_told_in_one_line() {
+fn completeness_is_one_line() {
     let samples = made::samples();
     let profile = made::profile(&samples);
     let all: Vec<&ProfileSample> = profile.samples().iter().collect();
@@ -304,7 +304,10 @@ fn advice_names_the_option_that_was_given() {
     let profile = made::profile(&[behind]);
     let all: Vec<&ProfileSample> = profile.samples().iter().collect();
     let mut completeness = Completeness::new(&profile, &all);
-    for (rate, option) in [(Rate::Frequency(999), "-F"), (Rate::Period(10), "-c")] {
+    for (rate, option) in [
+        (ProfileRate::Frequency(999), "-F"),
+        (ProfileRate::Period(10), "-c"),
+    ] {
         completeness.rate = rate;
         let advice = completeness.advice();
         let [advice] = advice.as_slice() else {
@@ -316,7 +319,7 @@ fn advice_names_the_option_that_was_given() {
 
 /// The end of a short copy says nothing about its code, and a reason is named once.
 #[test]
-fn a_reason_is_told_once_where_its_place_tells_nothing() {
+fn reasons_without_a_useful_location_are_merged() {
     let all = made::samples();
     let [no_table, not_copied] = [&all[7], &all[9]];
     let in_other_module = made::Taken {
@@ -401,9 +404,9 @@ fn advice_is_for_low_figures() {
         let parts = advice.map(|advice| {
             let text = advice.to_string();
             (
-                advice.why.end,
-                advice.why.samples,
-                advice.why.module.map(module),
+                advice.reason.end,
+                advice.reason.samples,
+                advice.reason.module.map(module),
                 text,
             )
         });

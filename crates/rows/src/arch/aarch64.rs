@@ -12,7 +12,7 @@ use crate::register::Register;
 
 pub(super) static SPEC: ArchSpec = ArchSpec {
     name: "aarch64",
-    word: AddressSize::W64,
+    address_size: AddressSize::W64,
     names: &[
         (0, "x0"),
         (1, "x1"),

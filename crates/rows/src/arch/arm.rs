@@ -10,7 +10,7 @@ use crate::register::Register;
 
 pub(super) static SPEC: ArchSpec = ArchSpec {
     name: "arm",
-    word: AddressSize::W32,
+    address_size: AddressSize::W32,
     names: &[
         (0, "r0"),
         (1, "r1"),

@@ -9,7 +9,7 @@ use crate::register::Register;
 
 pub(super) static SPEC: ArchSpec = ArchSpec {
     name: "i386",
-    word: AddressSize::W32,
+    address_size: AddressSize::W32,
     names: &[
         (0, "eax"),
         (1, "ecx"),

@@ -10,7 +10,7 @@ use crate::register::Register;
 
 pub(super) static SPEC: ArchSpec = ArchSpec {
     name: "x86-64",
-    word: AddressSize::W64,
+    address_size: AddressSize::W64,
     names: &[
         (0, "rax"),
         (1, "rdx"),

@@ -165,7 +165,7 @@ impl Operation {
 pub struct Operations<'e> {
     bytes: &'e [u8],
     at: usize,
-    word: AddressSize,
+    address_size: AddressSize,
     endian: Endian,
 }
 
@@ -174,7 +174,7 @@ impl<'e> Operations<'e> {
         Operations {
             bytes,
             at: 0,
-            word: abi.arch.spec().word,
+            address_size: abi.arch.spec().address_size,
             endian: abi.endian,
         }
     }
@@ -202,7 +202,7 @@ impl<'e> Operations<'e> {
         let mut second = 0;
         let first = match operand {
             Operand::None => Some(0),
-            Operand::Address => self.fixed(rest, self.word.bytes()),
+            Operand::Address => self.fixed(rest, self.address_size.bytes()),
             Operand::Unsigned(size) => self.fixed(rest, size),
             Operand::Signed(size) => self.fixed(rest, size).map(|v| sign_extend(v, size)),
             Operand::Branch => self.fixed(rest, 2).map(|v| sign_extend(v, 2)),

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::operation::{SINGLE, operand_of};
-use super::{Expression, MAX_STACK, MAX_STEPS};
+use super::{Expression, MAX_STACK_VALUES, MAX_STEPS};
 use crate::addr::{LoadBias, RuntimeAddr, Vaddr};
 use crate::arch::{Abi, Arch, Endian};
 use crate::interpret::FrameContext;
@@ -50,7 +50,7 @@ impl Memory for Ramp {
 
 /// Registers of the frame: all ones, the smallest negative number, and a few small ones.
 pub(crate) fn registers(abi: Abi) -> Registers {
-    let mask = abi.arch.spec().word.mask();
+    let mask = abi.arch.spec().address_size.mask();
     let mut registers = Registers::new();
     for (register, value) in [
         (0, 0x2000),
@@ -92,7 +92,7 @@ pub(crate) fn evaluate(
 pub(crate) fn gimli_opinion(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Option<u64> {
     struct GimliLimits;
     impl<R: gimli::Reader> gimli::EvaluationStorage<R> for GimliLimits {
-        type Stack = [Value; MAX_STACK];
+        type Stack = [Value; MAX_STACK_VALUES];
         type ExpressionStack = [(R, R); 1];
         type Result = [gimli::Piece<R>; 1];
     }
@@ -100,7 +100,7 @@ pub(crate) fn gimli_opinion(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Opt
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
     };
-    let word = abi.arch.spec().word;
+    let word = abi.arch.spec().address_size;
     let encoding = gimli::Encoding {
         address_size: word.bytes(),
         format: gimli::Format::Dwarf32,
@@ -309,7 +309,8 @@ fn every_breg_reads_its_register() {
         for n in 0..32_u16 {
             let bytes = bytes_of(&format!("breg{n} 3"), abi);
             let expected = registers(abi).get(Register(n));
-            let expected = expected.map(|v| v.wrapping_add(3) & abi.arch.spec().word.mask());
+            let expected =
+                expected.map(|v| v.wrapping_add(3) & abi.arch.spec().address_size.mask());
             assert_eq!(evaluate(&bytes, abi, None).ok(), expected, "breg{n}");
             assert_eq!(gimli_opinion(&bytes, abi, None), expected, "breg{n}");
         }
@@ -355,7 +356,7 @@ fn memory_is_read_in_the_byte_order_and_width_of_the_target() {
     check(&of(Endian::Big), None, big);
     // A size above the width of an address is an error; so is 0, which gimli accepts.
     for abi in ABIS {
-        let too_wide = abi.arch.spec().word.bytes() + 1;
+        let too_wide = abi.arch.spec().address_size.bytes() + 1;
         for size in [0, too_wide, 255] {
             let bytes = bytes_of(&format!("breg0 0; deref_size {size}"), abi);
             let illegal = super::ExpressionError::Illegal {
@@ -399,10 +400,10 @@ fn addresses_of_a_module_loaded_below_its_link_address_wrap() {
 #[test]
 fn the_65th_value_overflows() {
     for (count, initial, fits) in [
-        (MAX_STACK, None, true),
-        (MAX_STACK + 1, None, false),
-        (MAX_STACK - 1, Some(1), true),
-        (MAX_STACK, Some(1), false),
+        (MAX_STACK_VALUES, None, true),
+        (MAX_STACK_VALUES + 1, None, false),
+        (MAX_STACK_VALUES - 1, Some(1), true),
+        (MAX_STACK_VALUES, Some(1), false),
     ] {
         let bytes = [0x31].repeat(count);
         for abi in ABIS {

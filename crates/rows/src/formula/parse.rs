@@ -197,7 +197,7 @@ impl<'t> Parser<'t> {
             self.at = start;
             return Ok(None);
         };
-        let word = self.builder.abi.arch.spec().word.bytes();
+        let word = self.builder.abi.arch.spec().address_size.bytes();
         let bytes = bits.parse::<u8>().ok().filter(|bits| bits % 8 == 0);
         match bytes.map(|bits| bits / 8) {
             Some(bytes) if (1..=word).contains(&bytes) => Ok(Some(bytes)),
@@ -217,7 +217,7 @@ impl<'t> Parser<'t> {
             Some(digits) => u64::from_str_radix(digits, 16),
             None => word.parse(),
         };
-        let mask = self.builder.abi.arch.spec().word.mask();
+        let mask = self.builder.abi.arch.spec().address_size.mask();
         number.ok().filter(|number| number & !mask == 0).ok_or({
             let what = "expected a number that fits into a word, as 16 or 0x10";
             FormulaParseError { at: start, what }

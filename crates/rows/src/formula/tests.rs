@@ -160,7 +160,7 @@ fn nothing_is_nested_without_bound() {
 }
 
 #[test]
-fn what_a_formula_would_not_say_has_none() {
+fn inexpressible_rules_have_no_formula() {
     let cases: [(&str, Result<&str, FormulaError>); 6] = [
         ("{breg0 0; deref; drop; breg7 0}", Err(FormulaError::Unused)),
         ("{lit1; breg7 0}", Ok("rsp")),

@@ -71,7 +71,7 @@ impl FrameFixture {
     }
 
     fn store(&mut self, addr: u64, value: u64) {
-        let size = usize::from(self.abi.arch.spec().word.bytes());
+        let size = usize::from(self.abi.arch.spec().address_size.bytes());
         let bytes: Vec<u8> = match self.abi.endian {
             Endian::Little => value.to_le_bytes()[..size].to_vec(),
             Endian::Big => value.to_be_bytes()[8 - size..].to_vec(),

@@ -368,7 +368,7 @@ pub(crate) fn expression(text: &str, abi: Abi) -> Result<Vec<u8>, TextFault<'_>>
 /// Whether `value` fits in the operand's bytes.
 pub(crate) fn fits(operand: Operand, value: u64, abi: Abi) -> bool {
     let (size, is_signed) = match operand {
-        Operand::Address => (abi.arch.spec().word.bytes(), false),
+        Operand::Address => (abi.arch.spec().address_size.bytes(), false),
         Operand::Unsigned(size) => (size, false),
         Operand::Signed(size) => (size, true),
         Operand::Branch => (2, true),

@@ -197,7 +197,7 @@ impl CodeSeen {
                 return true;
             };
             if let Some(ContentKey::Hash(bytes)) = content {
-                writer.change(&ProfileUpdate::ModuleHash(*module, *bytes));
+                writer.update(&ProfileUpdate::ModuleHash(*module, *bytes));
             }
             false
         });
@@ -225,8 +225,8 @@ impl CodeSeen {
             return;
         }
         let cache = NameCache::from_environment();
-        let met = self.kernel.iter().copied();
-        let Ok(symbols) = KernelSymbols::covering(met, cache.as_ref()) else {
+        let ranges = self.kernel.iter().copied();
+        let Ok(symbols) = KernelSymbols::covering(ranges, cache.as_ref()) else {
             return;
         };
         let found = self.kernel.iter().filter_map(|address| {
@@ -255,10 +255,10 @@ impl FileCode {
             let symbol = symbols.lookup(address)?;
             // Without a size in the symbol table, a function extends at least to its last sampled
             // address.
-            let met = address.0.wrapping_sub(symbol.address.0).saturating_add(1);
+            let ranges = address.0.wrapping_sub(symbol.address.0).saturating_add(1);
             Some(RecordedSymbol {
                 start: CodeLocation::Module(self.module, symbol.address),
-                size: symbol.size.max(met),
+                size: symbol.size.max(ranges),
                 name: symbol.name.into_owned(),
                 module: String::new(),
             })

@@ -105,10 +105,10 @@ mod tests {
 
     use super::{CopySize, CopySizer, MIN_STACKS};
 
-    fn note(copies: &mut CopySizer, length: usize, count: u32) {
+    fn note(copy_sizer: &mut CopySizer, length: usize, count: u32) {
         let bytes = vec![0; length];
         for _ in 0..count {
-            copies.note(&UserStackDump {
+            copy_sizer.note(&UserStackDump {
                 bytes: &bytes,
                 requested_bytes: bytes.len(),
             });

@@ -48,7 +48,7 @@ pub(crate) struct Events {
 /// The target of the events, and when they start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventScope<'s> {
-    pub(crate) whom: &'s [EventTarget],
+    pub(crate) target: &'s [EventTarget],
     pub(crate) from_exec: bool,
 }
 
@@ -106,7 +106,7 @@ impl Events {
             .collect();
         events.large = events.open_sampled(&sampled, scope, &cpus)?;
         if let Some((setup, RingKind::OnCpu)) = sampled.first()
-            && scope.whom.len() <= MAX_THREADS_WITH_BOTH_SIZES
+            && scope.target.len() <= MAX_THREADS_WITH_BOTH_SIZES
         {
             events.open_small(setup, scope, &cpus);
         }
@@ -114,11 +114,11 @@ impl Events {
     }
 
     /// Opens a counterpart with small copies for each event with large copies.
-    fn open_small(&mut self, setup: &EventAttr, scope: EventScope<'_>, cpus: &[u32]) {
+    fn open_small(&mut self, attr: &EventAttr, scope: EventScope<'_>, cpus: &[u32]) {
         let setup = EventAttr {
             stack_bytes: CopySize::Small.bytes(),
             from_exec: false,
-            ..setup.clone()
+            ..attr.clone()
         };
         let owners = self
             .owners
@@ -126,7 +126,7 @@ impl Events {
             .filter(|owner| self.large.contains(owner));
         for (cpu, owner) in cpus.iter().zip(owners) {
             let owner = self.counters.get(*owner);
-            for whom in scope.whom {
+            for whom in scope.target {
                 let opened = Counter::open(&setup, *whom, *cpu).ok();
                 let beside = opened.filter(|counter| {
                     owner.is_some_and(|owner| counter.write_to_ring_of(owner).is_ok())
@@ -196,22 +196,22 @@ impl Events {
     /// Opens an event on all CPUs, with one ring of the given size in bytes for each.
     fn open_all(
         &mut self,
-        setup: &EventAttr,
+        attr: &EventAttr,
         scope: EventScope<'_>,
         cpus: &[u32],
         kind: RingKind,
         size: usize,
     ) -> Result<(), RecordError> {
-        let mut setup = setup.clone();
+        let mut setup = attr.clone();
         setup.wake_after = u32::try_from(size / 4).unwrap_or(u32::MAX);
         for cpu in cpus {
             let mut owner = None;
-            for whom in scope.whom {
+            for whom in scope.target {
                 let counter = match Counter::open(&setup, *whom, *cpu) {
                     Ok(counter) => counter,
                     // It has exited in the meantime.
                     Err(OpenError {
-                        why: OpenRefusal::NoProcess,
+                        reason: OpenRefusal::NoProcess,
                         ..
                     }) => continue,
                     Err(error) => return Err(error.into()),
@@ -226,7 +226,7 @@ impl Events {
                         self.sources.push(RingSource {
                             kind,
                             ring,
-                            layout: setup.layout(),
+                            format: setup.layout(),
                         });
                     }
                 }
@@ -268,42 +268,42 @@ impl Events {
 
 /// Finds an available event, and whether it can include the kernel.
 fn find_event(
-    setup: &mut EventAttr,
+    attr: &mut EventAttr,
     options: &RecordOptions,
     scope: EventScope<'_>,
     cpus: &[u32],
     notices: &mut Vec<RecordNotice>,
 ) -> Result<(), RecordError> {
     let cpu = cpus.first().copied().unwrap_or(0);
-    let mut others = scope.whom.iter().copied();
+    let mut others = scope.target.iter().copied();
     let mut whom = others.next().unwrap_or(EventTarget::Everyone);
     loop {
-        let Err(error) = Counter::open(setup, whom, cpu) else {
+        let Err(error) = Counter::open(attr, whom, cpu) else {
             return Ok(());
         };
         // It has exited, which the others need not have.
-        if matches!(error.why, OpenRefusal::NoProcess)
+        if matches!(error.reason, OpenRefusal::NoProcess)
             && let Some(other) = others.next()
         {
             whom = other;
             continue;
         }
-        let next = match (&error.why, setup.event.name()) {
+        let next = match (&error.reason, attr.event.name()) {
             (OpenRefusal::NotCounted, "cycles") => Some(PerfEvent::cpu_clock()),
             (OpenRefusal::NotCounted, "cpu-clock") => Some(PerfEvent::task_clock()),
             _ => None,
         };
-        match (&error.why, next) {
+        match (&error.reason, next) {
             (_, Some(next)) if options.event.is_none() => {
                 notices.push(RecordNotice::OtherEvent {
-                    wanted: setup.event.clone(),
+                    wanted: attr.event.clone(),
                     taken: next.clone(),
                 });
-                setup.event = next;
+                attr.event = next;
             }
-            (OpenRefusal::Paranoid { needed: 1, .. }, _) if setup.with_kernel => {
+            (OpenRefusal::Paranoid { needed: 1, .. }, _) if attr.with_kernel => {
                 notices.push(RecordNotice::WithoutKernel);
-                setup.with_kernel = false;
+                attr.with_kernel = false;
             }
             _ => return Err(error.into()),
         }

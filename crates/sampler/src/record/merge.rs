@@ -21,13 +21,13 @@ pub(crate) enum RingKind {
 pub(crate) struct RingSource {
     pub(crate) kind: RingKind,
     pub(crate) ring: Ring,
-    pub(crate) layout: SampleFormat,
+    pub(crate) format: SampleFormat,
 }
 
 impl RingSource {
     /// The time of the first record, if there is one. A record without a time sorts first.
     fn first_time(&mut self) -> Option<u64> {
-        let layout = self.layout;
+        let layout = self.format;
         let (header, bytes) = self.ring.first()?;
         Some(layout.time(header, bytes).unwrap_or(0))
     }
@@ -75,7 +75,11 @@ fn read(
     source: &mut RingSource,
     each: &mut impl FnMut(RingKind, SampleId, &Record<'_>),
 ) -> Result<(), BadRecord> {
-    let RingSource { kind, layout, .. } = *source;
+    let RingSource {
+        kind,
+        format: layout,
+        ..
+    } = *source;
     source.ring.prefetch_second();
     let Some((header, bytes)) = source.ring.first() else {
         return Ok(());

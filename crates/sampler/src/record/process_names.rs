@@ -128,7 +128,7 @@ mod tests {
     /// In a running recording, too, a process that exits before its first sample is read has a name
     /// and a parent.
     #[test]
-    fn what_is_gone_is_known_by_what_was_recorded() {
+    fn exited_processes_keep_their_recorded_names() {
         let ours = std::process::id();
         // No process has these IDs: the system's go up to 2^22.
         let [shell, child, thread] = [1 << 23, (1 << 23) + 1, (1 << 23) + 2];
@@ -140,31 +140,40 @@ mod tests {
                 parent_tid: parent,
             })
         };
-        let mut kin = ProcessNames::running();
+        let mut process_names = ProcessNames::running();
         assert_eq!(
-            (kin.name(child, child), kin.parent(child)),
+            (
+                process_names.name(child, child),
+                process_names.parent(child)
+            ),
             (String::new(), 0)
         );
-        kin.note(&Record::Comm(CommRecord {
+        process_names.note(&Record::Comm(CommRecord {
             pid: shell,
             tid: shell,
             name: b"shell",
             is_exec: true,
         }));
-        kin.note(&fork(child, child, shell));
-        kin.note(&fork(child, thread, child));
+        process_names.note(&fork(child, child, shell));
+        process_names.note(&fork(child, thread, child));
         assert_eq!(
-            (kin.name(child, child), kin.parent(child)),
+            (
+                process_names.name(child, child),
+                process_names.parent(child)
+            ),
             ("shell".into(), shell)
         );
-        assert_eq!(kin.name(child, thread), "shell");
+        assert_eq!(process_names.name(child, thread), "shell");
 
         // The system knows the names of processes that started before the recording.
-        kin.note(&fork(child, child, ours));
+        process_names.note(&fork(child, child, ours));
         assert_eq!(
-            (kin.name(child, child), kin.parent(child)),
-            (kin.name(ours, ours), ours)
+            (
+                process_names.name(child, child),
+                process_names.parent(child)
+            ),
+            (process_names.name(ours, ours), ours)
         );
-        assert_ne!(kin.name(ours, ours), "");
+        assert_ne!(process_names.name(ours, ours), "");
     }
 }

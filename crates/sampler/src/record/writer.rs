@@ -24,10 +24,10 @@ pub(crate) struct RecordWriter<W: Write> {
     writer: ProfileWriter<W>,
     processes: Processes,
     unwinder: Unwinder,
-    kin: ProcessNames,
+    process_names: ProcessNames,
     ids: HashMap<u32, ProcessId>,
     threads: HashMap<u32, ThreadEntry>,
-    met: CodeSeen,
+    code_seen: CodeSeen,
     /// The arguments of functions, if they are recorded.
     arguments: Option<ArgumentRecorder>,
     /// The blocked threads, by their IDs.
@@ -65,16 +65,16 @@ impl<W: Write> RecordWriter<W> {
         writer: ProfileWriter<W>,
         processes: Processes,
         unwinder: Unwinder,
-        kin: ProcessNames,
+        process_names: ProcessNames,
     ) -> Self {
         RecordWriter {
             writer,
             processes,
             unwinder,
-            kin,
+            process_names,
             ids: HashMap::new(),
             threads: HashMap::new(),
-            met: CodeSeen::default(),
+            code_seen: CodeSeen::default(),
             arguments: None,
             blocked: HashMap::new(),
         }
@@ -93,27 +93,27 @@ impl<W: Write> RecordWriter<W> {
 
     /// Processes that others created and that still run.
     pub(crate) fn still_running(&self) -> Vec<ChildProcess> {
-        self.kin.still_running()
+        self.process_names.still_running()
     }
 
     /// Applies a record.
     pub(crate) fn note(
         &mut self,
         kind: RingKind,
-        origin: SampleId,
+        sample_id: SampleId,
         record: &Record<'_>,
     ) -> io::Result<()> {
-        let time = Time(origin.time);
-        self.kin.note(record);
+        let time = Time(sample_id.time);
+        self.process_names.note(record);
         match record {
-            Record::Sample(sample) => return self.sample(kind, origin, sample),
-            Record::Switch { out: false, .. } => return self.resume(origin),
+            Record::Sample(sample) => return self.sample(kind, sample_id, sample),
+            Record::Switch { out: false, .. } => return self.resume(sample_id),
             Record::Lost { count } => {
                 self.writer.lost(&LostSamples {
                     time,
-                    cpu: origin.cpu,
+                    cpu: sample_id.cpu,
                     count: *count,
-                    by: LossOrigin::Kernel,
+                    origin: LossOrigin::Kernel,
                 });
             }
             Record::Comm(named) => {
@@ -123,17 +123,17 @@ impl<W: Write> RecordWriter<W> {
                 }
                 let thread = self.thread(named.pid, named.tid, time, Some(&name));
                 self.writer
-                    .change(&ProfileUpdate::ThreadName(thread.id, name.clone()));
+                    .update(&ProfileUpdate::ThreadName(thread.id, name.clone()));
                 if named.pid == named.tid {
                     self.writer
-                        .change(&ProfileUpdate::ProcessName(thread.process, name));
+                        .update(&ProfileUpdate::ProcessName(thread.process, name));
                 }
             }
             Record::Exit(task) => {
                 self.blocked.remove(&task.tid);
                 if let Some(thread) = self.threads.remove(&task.tid) {
                     self.writer
-                        .change(&ProfileUpdate::ThreadEnd(thread.id, time));
+                        .update(&ProfileUpdate::ThreadEnd(thread.id, time));
                 }
                 if task.pid == task.tid {
                     self.end_process(task.pid, time);
@@ -157,7 +157,7 @@ impl<W: Write> RecordWriter<W> {
         if let Some(process) = self.ids.remove(&pid) {
             self.name_jit_code(pid, process);
             self.writer
-                .change(&ProfileUpdate::ProcessEnd(process, time));
+                .update(&ProfileUpdate::ProcessEnd(process, time));
         }
         // A later process with this ID has other threads.
         self.threads.remove(&pid);
@@ -166,7 +166,8 @@ impl<W: Write> RecordWriter<W> {
     /// Writes the names of code that a process has generated.
     fn name_jit_code(&mut self, pid: u32, process: ProcessId) {
         let codes = self.processes.take_jit_code(pid);
-        self.met.name_jit_code(process, codes, &mut self.writer);
+        self.code_seen
+            .name_jit_code(process, codes, &mut self.writer);
     }
 
     fn process(&mut self, pid: u32, time: Time) -> ProcessId {
@@ -175,10 +176,10 @@ impl<W: Write> RecordWriter<W> {
         }
         let process = self.writer.process(&ProfileProcess {
             pid,
-            parent_pid: self.kin.parent(pid),
+            parent_pid: self.process_names.parent(pid),
             start: time,
             end: None,
-            name: self.kin.name(pid, pid),
+            name: self.process_names.name(pid, pid),
         });
         self.ids.insert(pid, process);
         process
@@ -194,7 +195,7 @@ impl<W: Write> RecordWriter<W> {
             tid,
             start: time,
             end: None,
-            name: name.map_or_else(|| self.kin.name(pid, tid), str::to_owned),
+            name: name.map_or_else(|| self.process_names.name(pid, tid), str::to_owned),
         });
         let thread = ThreadEntry { id, process };
         self.threads.insert(tid, thread);
@@ -204,16 +205,16 @@ impl<W: Write> RecordWriter<W> {
     fn sample(
         &mut self,
         kind: RingKind,
-        origin: SampleId,
+        sample_id: SampleId,
         sample: &SampleRecord<'_>,
     ) -> io::Result<()> {
-        let time = Time(origin.time);
-        let thread = self.thread(origin.pid, origin.tid, time, None);
-        let space = self.processes.space(origin.pid);
-        let stack = self.unwinder.unwind(&space, origin.tid, sample);
+        let time = Time(sample_id.time);
+        let thread = self.thread(sample_id.pid, sample_id.tid, time, None);
+        let space = self.processes.space(sample_id.pid);
+        let stack = self.unwinder.unwind(&space, sample_id.tid, sample);
         let taken = UnwoundSample {
             space: &space,
-            tid: origin.tid,
+            tid: sample_id.tid,
             sample,
             frames: stack.frames,
         };
@@ -221,33 +222,33 @@ impl<W: Write> RecordWriter<W> {
             Some(arguments) => arguments.note(taken, |list| self.writer.arguments(list)),
             None => stack.frames,
         };
-        let met = &mut self.met;
+        let code_seen = &mut self.code_seen;
         let id = self.writer.stack(thread.id, frames, |known, address| {
-            met.locate(known, &space, thread.process, address)
+            code_seen.locate(known, &space, thread.process, address)
         });
-        met.name_unusable(&mut self.writer);
+        code_seen.name_unusable(&mut self.writer);
         let processes = &mut self.processes;
-        met.note_jit_process(thread.process, || processes.jit_process(origin.pid));
+        code_seen.note_jit_process(thread.process, || processes.jit_process(sample_id.pid));
         let end = match stack.end {
             // Work of the kernel itself.
-            StackEnd::NoUserRegisters if origin.pid == 0 => StackEnd::KernelThread,
+            StackEnd::NoUserRegisters if sample_id.pid == 0 => StackEnd::KernelThread,
             end => end,
         };
         if kind == RingKind::OffCpu {
-            let since = origin.time;
+            let since = sample_id.time;
             let blocked = BlockedThread {
                 since,
                 thread: thread.id,
                 stack: id,
                 end,
             };
-            self.blocked.insert(origin.tid, blocked);
+            self.blocked.insert(sample_id.tid, blocked);
             return Ok(());
         }
         self.writer.sample(&unspool_profile::ProfileSample {
             time,
             thread: thread.id,
-            cpu: origin.cpu,
+            cpu: sample_id.cpu,
             stack: id,
             weight: sample.period,
             state: CpuState::OnCpu,
@@ -256,9 +257,9 @@ impl<W: Write> RecordWriter<W> {
     }
 
     /// A thread runs again: its sample covers the time that it was blocked.
-    fn resume(&mut self, origin: SampleId) -> io::Result<()> {
-        match self.blocked.remove(&origin.tid) {
-            Some(blocked) => self.write_blocked(blocked, origin.time, origin.cpu),
+    fn resume(&mut self, sample_id: SampleId) -> io::Result<()> {
+        match self.blocked.remove(&sample_id.tid) {
+            Some(blocked) => self.write_blocked(blocked, sample_id.time, sample_id.cpu),
             None => Ok(()),
         }
     }
@@ -277,7 +278,7 @@ impl<W: Write> RecordWriter<W> {
 
     /// Writes the pending rows.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.met.write_contents(&mut self.writer);
+        self.code_seen.write_contents(&mut self.writer);
         self.writer.flush()
     }
 
@@ -286,7 +287,7 @@ impl<W: Write> RecordWriter<W> {
         let rest = self.write_rest(time);
         WrittenProfile {
             completeness: self.completeness(),
-            unusable: self.met.problems(),
+            unusable: self.code_seen.problems(),
             out: rest.and_then(|()| self.writer.finish(Time(time))),
         }
     }
@@ -300,7 +301,7 @@ impl<W: Write> RecordWriter<W> {
             self.name_jit_code(pid, process);
         }
         let processes = &self.processes;
-        self.met
+        self.code_seen
             .write_names(&mut self.writer, |file| processes.identify(file));
         Ok(())
     }

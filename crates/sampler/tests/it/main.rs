@@ -113,10 +113,10 @@ struct TestProgram {
 
 impl TestProgram {
     fn build(name: &str, flags: &[&str]) -> TestProgram {
-        TestProgram::of(PROGRAM, name, flags)
+        TestProgram::from_text(PROGRAM, name, flags)
     }
 
-    fn of(text: &str, name: &str, flags: &[&str]) -> TestProgram {
+    fn from_text(text: &str, name: &str, flags: &[&str]) -> TestProgram {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let source = folder.join(format!("{name}.c"));
         fs::write(&source, text).unwrap();
@@ -161,8 +161,8 @@ impl TestProgram {
     fn names(&self, profile: &Profile, sample: &ProfileSample) -> Vec<String> {
         let frames = profile.stacks().frames(sample.stack);
         let frames = frames.map(|id| profile.frame(id).unwrap());
-        let name = |place: CodeLocation| {
-            let CodeLocation::Module(module, address) = place else {
+        let name = |location: CodeLocation| {
+            let CodeLocation::Module(module, address) = location else {
                 return None;
             };
             let module = profile.module(module).unwrap();
@@ -245,9 +245,9 @@ fn every_stack_of_a_command_is_the_one_that_it_has() {
 
 #[test]
 fn libraries_that_are_unloaded_and_replaced() {
-    let program = TestProgram::of(CHURN, "churn", &["-ldl"]);
+    let program = TestProgram::from_text(CHURN, "churn", &["-ldl"]);
     let libraries = [("churn256", "-DPAD=240"), ("churn512", "-DPAD=496")]
-        .map(|(name, pad)| TestProgram::of(LIBRARY, name, &["-fPIC", "-shared", pad]));
+        .map(|(name, pad)| TestProgram::from_text(LIBRARY, name, &["-fPIC", "-shared", pad]));
     let mut command = program.command(&[]);
     command.args(libraries.iter().map(|library| &library.path));
     let (summary, profile) = record("churn", RecordTarget::Command(command), options());
@@ -306,7 +306,7 @@ fn processes_that_run_are_attached_to() {
 
 #[test]
 fn a_register_that_was_just_popped_is_known() {
-    let program = TestProgram::of(AT_AN_END, "at_an_end", &[]);
+    let program = TestProgram::from_text(AT_AN_END, "at_an_end", &[]);
     let (_, profile) = record(
         "at_an_end",
         RecordTarget::Command(program.command(&[])),
@@ -337,7 +337,7 @@ int main(void) {{
 }
 
 #[test]
-fn the_way_out_of_code_without_a_table_is_found() {
+fn exit_paths_of_code_without_a_table() {
     let bodies = [
         "rep stosb; ret",
         "push %rbp; mov $7, %ebp; push %rbx; sub $24, %rsp; rep stosb; \
@@ -349,7 +349,7 @@ fn the_way_out_of_code_without_a_table_is_found() {
     ];
     for (number, body) in bodies.into_iter().enumerate() {
         let name = format!("without_table_{number}");
-        let program = TestProgram::of(&without_table(body), &name, &[]);
+        let program = TestProgram::from_text(&without_table(body), &name, &[]);
         let (_, profile) = record(
             &name,
             RecordTarget::Command(program.command(&[])),
@@ -430,8 +430,8 @@ int main(void) {
 "#;
 
 #[test]
-fn what_is_spliced_is_the_stack_that_there_was() {
-    let program = TestProgram::of(MOVING, "moving", &[]);
+fn spliced_stacks_equal_the_real_stack() {
+    let program = TestProgram::from_text(MOVING, "moving", &[]);
     let (_, profile) = record(
         "moving",
         RecordTarget::Command(program.command(&[])),
@@ -486,7 +486,7 @@ fn a_recording_of_perf_becomes_a_profile() {
     let finder = unspool_symbols::ModuleFinder::from_environment();
     let store = Store::from_environment().without_cache();
     let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
-    assert_eq!((imported.reading.cut, imported.other_events), (None, 0));
+    assert_eq!((imported.summary.cut, imported.other_events), (None, 0));
     let profile = Profile::read(imported.out.as_slice()).unwrap();
     assert_eq!(
         imported.completeness.samples(),
@@ -560,7 +560,7 @@ fn an_imported_process_is_not_looked_for_in_this_system() {
 }
 
 #[test]
-fn what_cannot_be_run_is_an_error() {
+fn unrunnable_commands_are_errors() {
     let target = RecordTarget::Command(Command::new("/nonexistent/program"));
     let recording =
         Recording::prepare(target, options()).expect("it is begun, and does not run yet");
@@ -589,7 +589,7 @@ int main(void) {
 
 #[test]
 fn time_off_the_processor_has_the_stack_where_it_was_spent() {
-    let program = TestProgram::of(SLEEPER, "sleeper", &[]);
+    let program = TestProgram::from_text(SLEEPER, "sleeper", &[]);
     let mut options = options();
     options.off_cpu = true;
     let (_, profile) = record(
@@ -652,7 +652,7 @@ int main(int count, char **words) {
 
 #[test]
 fn stacks_that_a_program_makes_are_complete() {
-    let program = TestProgram::of(OWN_STACKS, "own_stacks", &[]);
+    let program = TestProgram::from_text(OWN_STACKS, "own_stacks", &[]);
     for (name, words, base) in [
         ("coroutine", &[][..], "?"),
         ("by_hand", &["by hand"], "base"),
@@ -694,7 +694,7 @@ int main(void) {
 
 #[test]
 fn threads_may_outlive_the_first() {
-    let program = TestProgram::of(LEADERLESS, "leaderless", &["-pthread"]);
+    let program = TestProgram::from_text(LEADERLESS, "leaderless", &["-pthread"]);
     let target = RecordTarget::Command(program.command(&[]));
     let (_, profile) = record("leaderless", target, options());
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("leaderless.data");

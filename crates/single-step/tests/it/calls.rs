@@ -97,7 +97,7 @@ fn the_same_number_makes_the_same_values() {
 }
 
 #[test]
-fn what_a_table_says_is_held_against_the_call() {
+fn rows_are_compared_with_the_call() {
     let report = call("right").report;
     assert!(report.findings.is_empty());
     let [function] = report.functions.as_slice() else {
@@ -138,7 +138,7 @@ fn registers_that_are_not_preserved() {
 }
 
 #[test]
-fn a_crash_is_told_with_its_place() {
+fn a_crash_is_reported_with_its_location() {
     let report = call("crashes");
     assert!(report.report.findings.is_empty());
     let [function] = report.report.functions.as_slice() else {
@@ -159,7 +159,7 @@ fn a_crash_is_told_with_its_place() {
 }
 
 #[test]
-fn what_does_not_return() {
+fn calls_may_exit_or_time_out() {
     for called in call("leaves").calls {
         assert!(matches!(called.end, CallEnd::Ended(status) if status.code() == Some(7)));
     }

@@ -38,7 +38,7 @@ fn run(program: &PairProgram, length: usize) -> Result<StepReport, Box<dyn Error
 }
 
 /// The findings by name and message.
-fn told(program: &PairProgram, report: &StepReport) -> String {
+fn describe_findings(program: &PairProgram, report: &StepReport) -> String {
     let findings = report.findings.iter();
     let lines = findings.map(|found| {
         let places = found.places.iter().map(|at| program.name(at.0));
@@ -53,7 +53,10 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
     let program = build(pair, Variant::Right)?;
     let report = run(&program, 1)?;
     if !report.findings.is_empty() {
-        problems.push(format!("right: found{}", told(&program, &report)));
+        problems.push(format!(
+            "right: found{}",
+            describe_findings(&program, &report)
+        ));
     }
     if report.checked == 0 || report.uncertain > 0 {
         problems.push(format!(
@@ -85,7 +88,7 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
     if !missed.is_empty() {
         problems.push(format!(
             "wrong: nothing at {missed:?}, but{}",
-            told(&program, &report)
+            describe_findings(&program, &report)
         ));
     }
     // The fault begins at a label of the function.
@@ -109,7 +112,7 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
     if !early.is_empty() {
         problems.push(format!(
             "wrong: already at {early:?}{}",
-            told(&program, &report)
+            describe_findings(&program, &report)
         ));
     }
     Ok(problems)
@@ -119,19 +122,19 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
 fn runs_tell_wrong_tables_from_right_ones() {
     let only = std::env::var("CORPUS_ONLY").unwrap_or_default();
     let pairs = pair::all().unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for pair in pairs.iter().filter(|pair| pair.name.contains(&only)) {
         let problems = problems(pair).unwrap_or_else(|error| vec![error.to_string()]);
-        told.extend(
+        reported.extend(
             problems
                 .into_iter()
                 .map(|problem| format!("{}: {problem}", pair.name)),
         );
     }
     assert!(
-        told.is_empty(),
+        reported.is_empty(),
         "{} problems:\n{}",
-        told.len(),
-        told.join("\n")
+        reported.len(),
+        reported.join("\n")
     );
 }

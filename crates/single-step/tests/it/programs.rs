@@ -320,7 +320,7 @@ fn another_program_is_followed() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_distances() {
+fn mismatches_are_reported_with_distances() {
     let report = run("wrong");
     let said: Vec<String> = report
         .findings
@@ -351,7 +351,7 @@ fn what_is_wrong_is_said_with_distances() {
 /// A slot is reported although the register was not overwritten yet, and not a register that is
 /// near by chance.
 #[test]
-fn what_is_wrong_is_mended_for_all_that_follows() {
+fn mismatches_are_corrected_for_later_rows() {
     let report = run("wrong_places");
     let said: Vec<_> = report
         .findings
@@ -390,7 +390,7 @@ fn a_way_that_is_rarely_taken_is_seen_in_the_end() {
 
 /// A function's frame is not confused with that of an unseen call of the same function.
 #[test]
-fn a_call_within_the_same_function_that_was_let_be() {
+fn frames_of_unseen_recursive_calls_are_distinguished() {
     is_right(&run("recurses"), &["recurses"]);
 }
 
@@ -416,7 +416,7 @@ fn a_library_that_is_opened_later() {
 }
 
 #[test]
-fn what_does_not_end_is_killed() {
+fn endless_programs_are_killed() {
     let request = StepRequest {
         time_limit: Duration::from_secs(2),
         ..request(&cases(), &["endless"])
@@ -457,7 +457,7 @@ fn nothing_is_called() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said() {
+fn unrunnable_requests_are_reported() {
     let program = cases();
     let unknown = StepRequest {
         functions: vec!["no_such_function".to_owned()],

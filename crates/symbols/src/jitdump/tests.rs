@@ -185,7 +185,7 @@ fn the_entries_that_v8_shifts() {
 }
 
 #[test]
-fn what_was_there_at_a_time() {
+fn lookups_use_the_code_at_their_time() {
     let mut timeline = JitTimeline::new(read(&sample(true)).0);
     for (time, address, expected) in [
         (9, 0x1000, "-"),
@@ -273,7 +273,7 @@ fn sizes_that_no_record_can_have_end_the_file() {
 }
 
 #[test]
-fn what_is_no_jitdump() {
+fn invalid_jitdumps_are_rejected() {
     let mut other = sample(true);
     other[4] = 2;
     for (bytes, expected) in [

@@ -105,17 +105,17 @@ pub(super) fn decode(bytes: &[u8], state: &[u8]) -> Option<KernelSymbols> {
     rest.0.is_empty().then_some(symbols)
 }
 
-fn entry(rest: &mut CacheReader<'_>) -> Option<KallsymsEntry> {
+fn entry(reader: &mut CacheReader<'_>) -> Option<KallsymsEntry> {
     Some(KallsymsEntry {
-        address: rest.u64()?,
-        name: rest.u32()?,
-        length: u16::from_le_bytes(rest.array()?),
-        module: u16::from_le_bytes(rest.array()?),
+        address: reader.u64()?,
+        name: reader.u32()?,
+        length: u16::from_le_bytes(reader.array()?),
+        module: u16::from_le_bytes(reader.array()?),
     })
 }
 
-fn text(rest: &mut CacheReader<'_>, length: usize) -> Option<String> {
-    String::from_utf8(rest.bytes(length)?.to_vec()).ok()
+fn text(reader: &mut CacheReader<'_>, length: usize) -> Option<String> {
+    String::from_utf8(reader.bytes(length)?.to_vec()).ok()
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ ffffffffc0004000 t other\t[mod_b]
     }
 
     #[test]
-    fn what_stays_is_read_again() {
+    fn cached_kernel_symbols_read_back() {
         let symbols = decode(&kept(b"boot"), b"boot").unwrap();
         let name = |address| {
             let found = symbols.get(RuntimeAddr(address))?;

@@ -212,13 +212,13 @@ fn a_server_that_sends_clients_to_another() {
     options.cache = program.directory.join("other_cache");
     let refused = program.get(options);
     assert!(
-        matches!(&refused, Err(DownloadError::Server { why, .. }) if why.contains("file")),
+        matches!(&refused, Err(DownloadError::Server { reason, .. }) if reason.contains("file")),
         "{refused:?}"
     );
 }
 
 #[test]
-fn the_file_itself_where_there_is_no_debug_file() {
+fn a_missing_debug_file_falls_back_to_the_executable() {
     let program = program("executable");
     let whole = program.whole.clone();
     let server = Server::new(move |asked, stream| match asked.ends_with("/executable") {
@@ -241,7 +241,7 @@ fn the_file_itself_where_there_is_no_debug_file() {
 }
 
 #[test]
-fn what_no_server_has_is_not_asked_for_again_soon() {
+fn missing_files_are_not_requested_again_soon() {
     let program = program("missing");
     let servers = [not_found(), not_found()];
     let options = || program.options(&[&servers[0], &servers[1]]);
@@ -364,11 +364,11 @@ fn a_file_that_is_not_the_one_or_not_whole() {
         (Vec::new(), "empty"),
     ] {
         let server = Server::new(move |_, stream| answer(stream, "200 OK", &body));
-        let Err(DownloadError::WrongFile { why, .. }) = program.get(program.options(&[&server]))
+        let Err(DownloadError::WrongFile { reason, .. }) = program.get(program.options(&[&server]))
         else {
             panic!("{expected}: it was taken");
         };
-        assert!(why.contains(expected), "{why}");
+        assert!(reason.contains(expected), "{reason}");
         assert_eq!(program.cached(), [""; 0]);
     }
     // The connection breaks.
@@ -388,7 +388,7 @@ fn a_file_that_is_not_the_one_or_not_whole() {
 
 /// Its build ID matches, as in any file that another user plants.
 #[test]
-fn what_others_could_have_put_into_the_cache_is_not_used() {
+fn cache_files_writable_by_others_are_not_used() {
     use std::os::unix::fs::PermissionsExt as _;
     let program = program("others");
     let body = program.debug.clone();
@@ -399,8 +399,9 @@ fn what_others_could_have_put_into_the_cache_is_not_used() {
         let set_mode = |mode| fs::set_permissions(open, fs::Permissions::from_mode(mode)).unwrap();
         set_mode(mode | 0o020);
         let refused = program.get(program.options(&[&server]));
-        let is_told = matches!(&refused, Err(DownloadError::Cache { path, .. }) if path == open);
-        assert!(is_told, "{refused:?}");
+        let is_reported =
+            matches!(&refused, Err(DownloadError::Cache { path, .. }) if path == open);
+        assert!(is_reported, "{refused:?}");
         // Nor in a search without a server.
         let roots = SearchRoots {
             roots: Vec::new(),
@@ -458,16 +459,19 @@ fn downloads_tell_how_far_they_are() {
     let debug = program.debug.clone();
     let size = debug.len() as u64;
     let server = Server::new(move |_, stream| answer(stream, "200 OK", &debug));
-    let told = Mutex::new(Vec::new());
+    let reported = Mutex::new(Vec::new());
     let client = Debuginfod::new(program.options(&[&server]));
     let path = client.get(program.id, Artifact::DebugInfo, &|event| {
         let LookupEvent::Download { bytes, all, .. } = event else {
             panic!("{event:?}");
         };
-        told.lock().unwrap().push((bytes, all));
+        reported.lock().unwrap().push((bytes, all));
     });
     assert!(path.unwrap().is_some());
-    assert_eq!(told.into_inner().unwrap().last(), Some(&(size, Some(size))));
+    assert_eq!(
+        reported.into_inner().unwrap().last(),
+        Some(&(size, Some(size)))
+    );
 }
 
 #[test]

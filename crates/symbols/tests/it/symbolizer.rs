@@ -154,12 +154,12 @@ fn all_addresses_of_a_big_module_in_parts() {
     for address in &addresses {
         let (a, b) = (names.get(0, Vaddr(*address)), one.get(0, Vaddr(*address)));
         let (a, b) = (a.unwrap(), b.unwrap());
-        assert_eq!((frames(a), a.function), (frames(b), b.function));
+        assert_eq!((frames(a), a.symbol), (frames(b), b.symbol));
     }
 }
 
 #[test]
-fn symbols_where_there_is_no_debug_information() {
+fn files_without_debug_information_use_symbols() {
     let directory = directory("symbols_only");
     let path = compile(&directory, "program", PROGRAM, &["-O1"]);
     let listed = binutils("nm", ["-S", path.to_str().unwrap()]);
@@ -175,7 +175,7 @@ fn symbols_where_there_is_no_debug_information() {
         let words: Vec<&str> = line.unwrap().split_whitespace().collect();
         let (start, size) = (hex(words[0]), hex(words[1]));
         let name = names.get(0, Vaddr(start + size - 1)).unwrap();
-        let symbol = name.function.unwrap();
+        let symbol = name.symbol.unwrap();
         assert_eq!(
             (symbol.name, symbol.address.0, symbol.size),
             (function, start, size)
@@ -201,7 +201,7 @@ fn only_functions_if_no_more_is_asked_for() {
     for address in addresses {
         let name = names.get(Vaddr(address)).unwrap();
         assert_eq!(name.debug_frames().len(), 0);
-        assert!(name.function.is_some(), "at {address:#x}");
+        assert!(name.symbol.is_some(), "at {address:#x}");
     }
 }
 
@@ -380,7 +380,7 @@ fn a_file_of_another_build_is_never_used() {
 }
 
 #[test]
-fn what_is_in_the_way_is_said_once() {
+fn problems_are_reported_once() {
     let program = strip("problems");
     let addresses: Vec<u64> = (program.local..program.local + 40).collect();
     let symbolizer = Symbolizer::new(finder(&program.directory), NameDetail::Lines);
@@ -424,7 +424,7 @@ fn what_is_in_the_way_is_said_once() {
     };
     // The symbols are still used.
     let name = names.get(0, Vaddr(program.local)).unwrap();
-    assert_eq!(name.function.unwrap().name, "local");
+    assert_eq!(name.symbol.unwrap().name, "local");
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn the_vdso_has_names() {
         ModuleSource::Open { file, root: None },
         &[address.0],
     );
-    let name = names.get(0, address).unwrap().function.unwrap();
+    let name = names.get(0, address).unwrap().symbol.unwrap();
     assert!(name.name.ends_with("clock_gettime"), "{}", name.name);
 }
 
@@ -515,7 +515,7 @@ fn names_are_kept_for_as_long_as_the_files_are_the_same() {
     };
     let local = |names: &AddressNames| {
         let name = names.get(0, Vaddr(program.local)).unwrap();
-        name.function.unwrap().name.to_owned()
+        name.symbol.unwrap().name.to_owned()
     };
     settle(&path);
     look_up_at(&[program.local]);

@@ -38,7 +38,7 @@ fn synthesized(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn changed_files_come_to_an_end() {
+fn analysis_of_changed_files_terminates() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions.c");
@@ -65,7 +65,7 @@ fn changed_files_come_to_an_end() {
 
 /// An object file with random bytes as code, without symbols.
 #[test]
-fn random_code_comes_to_an_end() {
+fn analysis_of_random_code_terminates() {
     let folder = tempfile::tempdir().unwrap();
     let (source, object) = (folder.path().join("x.s"), folder.path().join("x.o"));
     let mut random = Random(2);
@@ -126,7 +126,7 @@ fn pads_with_rows(bytes: &[u8], functions: u64) -> usize {
 }
 
 #[test]
-fn areas_that_lie_come_to_an_end() {
+fn analysis_of_false_lsdas_terminates() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     assert_eq!(pads_with_rows(&with_areas(path, 4, &AREA), 4), 4);
@@ -180,7 +180,7 @@ fn areas_that_lie_come_to_an_end() {
 /// The same LSDA is read once, with any result; LSDAs with the same beginning are compared in
 /// bounded time.
 #[test]
-fn millions_of_areas_come_to_an_end() {
+fn analysis_of_millions_of_lsdas_terminates() {
     let folder = tempfile::tempdir().unwrap();
     let same = AREA.repeat(1_000_000);
     assert_eq!(pads_with_rows(&with_areas(folder.path(), 4, &same), 4), 4);

@@ -231,7 +231,7 @@ fn exceptions_land_without_arguments() {
 
 /// A call before a `nop` does not end a function, and its callee returns.
 #[test]
-fn a_nop_that_is_no_padding() {
+fn a_nop_behind_a_call_is_not_padding() {
     let folder = tempfile::tempdir().unwrap();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nop.s");
     let program = folder.path().join("program");

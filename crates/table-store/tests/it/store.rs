@@ -360,7 +360,7 @@ fn names_of(paths: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_killed_writers_left_is_removed_when_it_is_old() {
+fn old_leftovers_of_killed_writers_are_removed() {
     let world = StoreFixture::new();
     let folder = world.at("cache/unspool");
     let keys = folder.join("keys");
@@ -466,7 +466,7 @@ impl Flaw {
 }
 
 #[test]
-fn what_others_could_have_written_is_refused_and_the_next_place_is_tried() {
+fn files_writable_by_others_are_rejected_and_the_next_folder_is_tried() {
     for place in ["first", "cache/unspool"] {
         for flaw in flaws() {
             let world = StoreFixture::new();
@@ -482,7 +482,7 @@ fn what_others_could_have_written_is_refused_and_the_next_place_is_tried() {
 }
 
 #[test]
-fn what_others_can_only_read_is_used() {
+fn files_readable_by_others_are_used() {
     for (folder_mode, file_mode) in [(0o755, 0o644), (0o500, 0o400), (0o700, 0o600)] {
         let world = StoreFixture::new();
         let path = world.put("first", &world.table);
@@ -527,9 +527,9 @@ fn find_native(store: &Store, file: &ElfFile) -> (Option<Vec<u8>>, Vec<String>) 
 }
 
 /// The machine code of a file's table, kept in the world's cache.
-fn keep_native(world: &StoreFixture, file: &ElfFile) -> (PathBuf, Vec<u8>) {
+fn keep_native(fixture: &StoreFixture, file: &ElfFile) -> (PathBuf, Vec<u8>) {
     let object = NativeObject::from_file(file, &tables::own_key(file)).unwrap();
-    let path = world.store().keep_native(file, &object).unwrap();
+    let path = fixture.store().keep_native(file, &object).unwrap();
     (path, object.bytes().to_vec())
 }
 
@@ -940,8 +940,8 @@ fn several_may_clean_at_the_same_time() {
 // Remembered keys.
 
 /// A library without build ID, large enough for its key to be remembered.
-fn large_library(world: &StoreFixture) -> PathBuf {
-    let file = library(&world.folder, "large.so", &["-Wl,--build-id=none"]);
+fn large_library(fixture: &StoreFixture) -> PathBuf {
+    let file = library(&fixture.folder, "large.so", &["-Wl,--build-id=none"]);
     assert_eq!(file.build_id(), None);
     let path = file.path().to_path_buf();
     let padded = File::options().write(true).open(&path).unwrap();
@@ -950,8 +950,8 @@ fn large_library(world: &StoreFixture) -> PathBuf {
 }
 
 /// The only remembered key.
-fn key_file(world: &StoreFixture) -> Option<PathBuf> {
-    let keys = world.at("cache/unspool/keys");
+fn key_file(fixture: &StoreFixture) -> Option<PathBuf> {
+    let keys = fixture.at("cache/unspool/keys");
     let names = if keys.exists() {
         names(&keys)
     } else {
@@ -962,8 +962,8 @@ fn key_file(world: &StoreFixture) -> Option<PathBuf> {
 }
 
 /// The path of the table that the store finds for a file.
-fn find_new(world: &StoreFixture, path: &Path) -> Option<PathBuf> {
-    let store = world.store_with_path(&["first"]);
+fn find_new(fixture: &StoreFixture, path: &Path) -> Option<PathBuf> {
+    let store = fixture.store_with_path(&["first"]);
     match find(&store, &ElfFile::open(path).unwrap()) {
         (Some((_, TableOrigin::File(path))), _) => Some(path),
         (found, notices) => {
@@ -1100,12 +1100,12 @@ fn hashes_that_are_quick_to_get_or_not_certain_to_stay_are_not_remembered() {
 // Files with the same build ID.
 
 /// The file with another byte in its code, and the same build ID.
-fn changed(world: &StoreFixture, name: &str, change: u8) -> PathBuf {
-    let code = world.file.executable_ranges()[0].start;
-    let at = world.file.offset_of_vaddr(code).unwrap();
-    let mut bytes = fs::read(world.file.path()).unwrap();
+fn changed(fixture: &StoreFixture, name: &str, change: u8) -> PathBuf {
+    let code = fixture.file.executable_ranges()[0].start;
+    let at = fixture.file.offset_of_vaddr(code).unwrap();
+    let mut bytes = fs::read(fixture.file.path()).unwrap();
     bytes[usize::try_from(at).unwrap()] ^= change;
-    let path = world.at(name);
+    let path = fixture.at(name);
     fs::write(&path, bytes).unwrap();
     path
 }
@@ -1131,7 +1131,7 @@ fn two_files_of_one_build_id_have_tables_side_by_side() {
 
 /// Bytes that change while a table is made: the key and the table belong to the same bytes.
 #[test]
-fn what_is_kept_is_of_the_bytes_that_were_hashed() {
+fn stored_tables_match_the_hashed_bytes() {
     let world = StoreFixture::new();
     let grow = |path: &Path| {
         let file = File::options().write(true).open(path).unwrap();

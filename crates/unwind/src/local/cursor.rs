@@ -28,7 +28,7 @@ static CACHE: StepCache = StepCache::empty();
 
 /// The location of a register of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegisterLocation {
+pub enum OwnRegisterLocation {
     /// Nowhere: its value is unknown.
     Unrecoverable,
     /// At this address.
@@ -40,16 +40,16 @@ pub enum RegisterLocation {
 }
 
 /// The locations of all registers, by number.
-pub type RegisterLocationArray = [RegisterLocation; REGISTERS as usize];
+pub type RegisterLocationArray = [OwnRegisterLocation; REGISTERS as usize];
 
 /// A frame of the own stack. Valid until the frame returns.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnCursor {
     code: CodeAddr,
-    places: steps::RegisterLocations,
+    locations: steps::RegisterLocations,
     /// The registers of the innermost frame.
     innermost: [u64; REGISTERS as usize],
-    trail: LoopGuard,
+    loop_guard: LoopGuard,
     /// The code address of the last frame passed that was left at an instruction, not by a call.
     interrupted: Option<RuntimeAddr>,
     evidence: Option<Evidence>,
@@ -62,14 +62,16 @@ const UNKNOWN: u64 = u64::MAX;
 impl OwnCursor {
     /// A walk's first frame, and the locations of its registers, by number.
     #[must_use]
-    pub fn new(cursor: Cursor, places: RegisterLocationArray) -> OwnCursor {
+    pub fn new(cursor: Cursor, locations: RegisterLocationArray) -> OwnCursor {
         let value = |number| cursor.registers().get(Register(number));
-        let place = |number: u16| match (places.get(usize::from(number)), value(number)) {
-            (Some(RegisterLocation::Memory(addr)), _) => steps::ResolvedLocation::Memory(addr.0),
-            (Some(RegisterLocation::SameRegister), Some(_)) => {
+        let place = |number: u16| match (locations.get(usize::from(number)), value(number)) {
+            (Some(OwnRegisterLocation::Memory(addr)), _) => steps::ResolvedLocation::Memory(addr.0),
+            (Some(OwnRegisterLocation::SameRegister), Some(_)) => {
                 steps::ResolvedLocation::Register(number)
             }
-            (Some(RegisterLocation::Value), Some(value)) => steps::ResolvedLocation::Value(value),
+            (Some(OwnRegisterLocation::Value), Some(value)) => {
+                steps::ResolvedLocation::Value(value)
+            }
             _ => steps::ResolvedLocation::Unrecoverable,
         };
         let mut innermost = [0; REGISTERS as usize];
@@ -78,9 +80,9 @@ impl OwnCursor {
         }
         OwnCursor {
             code: cursor.code(),
-            places: steps::RegisterLocations::new(value(RSP.0).unwrap_or(UNKNOWN), place),
+            locations: steps::RegisterLocations::new(value(RSP.0).unwrap_or(UNKNOWN), place),
             innermost,
-            trail: cursor.trail,
+            loop_guard: cursor.loop_guard,
             interrupted: None,
             evidence: None,
             end: None,
@@ -126,11 +128,11 @@ impl OwnCursor {
     }
 
     fn stack_pointer(&self) -> Option<u64> {
-        Some(self.places.stack_pointer()).filter(|pointer| *pointer != UNKNOWN)
+        Some(self.locations.stack_pointer()).filter(|pointer| *pointer != UNKNOWN)
     }
 
     /// The cache key of the frame; `None` without a stack pointer.
-    fn at(&self) -> Option<StepAddress> {
+    fn step_address(&self) -> Option<StepAddress> {
         let arrival = match self.code {
             CodeAddr::Return(_) => Arrival::Called,
             CodeAddr::Instruction(_) => Arrival::Interrupted,
@@ -141,10 +143,10 @@ impl OwnCursor {
 
     /// The cached rule, if its module is still loaded.
     fn kept(&self) -> Option<PackedRow> {
-        let CachedRule::Simple(simple) = CACHE.get(self.at()?)? else {
+        let CachedRule::Simple(simple) = CACHE.get(self.step_address()?)? else {
             return None;
         };
-        MODULES.is_there(simple.module_slot()?).then_some(simple)
+        MODULES.is_mapped(simple.module_slot()?).then_some(simple)
     }
 
     /// Steps up the stack by the cached rule; yields whether there is a caller. `None`, without any
@@ -167,8 +169,8 @@ impl OwnCursor {
             return None;
         }
         let code = word(memory, cfa.wrapping_sub(8)).filter(|code| *code != 0)?;
-        self.places.note_known(simple.saved(), cfa);
-        self.places.leave();
+        self.locations.note_known(simple.saved(), cfa);
+        self.locations.leave();
         Some(self.arrive(CodeAddr::Return(RuntimeAddr(code))))
     }
 
@@ -179,7 +181,7 @@ impl OwnCursor {
         if stack_pointer <= record.checked_add(RIP_IN_CONTEXT)? {
             return None;
         }
-        self.places = steps::RegisterLocations::interrupted(stack_pointer, record);
+        self.locations = steps::RegisterLocations::interrupted(stack_pointer, record);
         Some(self.arrive(CodeAddr::Instruction(RuntimeAddr(code))))
     }
 
@@ -198,7 +200,7 @@ impl OwnCursor {
             }
         }
         let mut cursor = Cursor::with_code(ABI, self.code, registers);
-        cursor.trail = self.trail;
+        cursor.loop_guard = self.loop_guard;
         cursor
     }
 
@@ -210,8 +212,8 @@ impl OwnCursor {
         let located = before.locate(&MODULES, &mut row);
         let mut cursor = before;
         let step = cursor.step_by(&located, &MODULES, memory);
-        self.trail = cursor.trail;
-        if let (Some(at), Some(simple)) = (self.at(), simple(&step, &located)) {
+        self.loop_guard = cursor.loop_guard;
+        if let (Some(at), Some(simple)) = (self.step_address(), simple(&step, &located)) {
             CACHE.put(at, StepRule::Simple(simple), now);
         }
         let found = match step {
@@ -221,9 +223,9 @@ impl OwnCursor {
                 return false;
             }
         };
-        self.places = self.places_after(&before, &located, &found, memory);
+        self.locations = self.places_after(&before, &located, &found, memory);
         let stack_pointer = cursor.stack_pointer().map_or(UNKNOWN, |addr| addr.0);
-        self.places.set_stack_pointer(stack_pointer);
+        self.locations.set_stack_pointer(stack_pointer);
         self.code = cursor.code();
         self.evidence = Some(found.evidence);
         true
@@ -234,14 +236,14 @@ impl OwnCursor {
     fn places_after(
         &self,
         before: &Cursor,
-        located: &RowLookup<'_, '_>,
-        found: &StepInfo,
+        lookup: &RowLookup<'_, '_>,
+        step_info: &StepInfo,
         memory: &OwnMemory,
     ) -> steps::RegisterLocations {
-        let below = |bytes| steps::ResolvedLocation::Memory(found.cfa.0.wrapping_sub(bytes));
-        match found.evidence {
+        let below = |bytes| steps::ResolvedLocation::Memory(step_info.cfa.0.wrapping_sub(bytes));
+        match step_info.evidence {
             Evidence::Cfi | Evidence::Synthesized => {
-                self.places_by_row(before, located, found, memory)
+                self.places_by_row(before, lookup, step_info, memory)
             }
             Evidence::FramePointer => {
                 steps::RegisterLocations::new(UNKNOWN, |number| match Register(number) {
@@ -253,9 +255,9 @@ impl OwnCursor {
             Evidence::BadCall => {
                 steps::RegisterLocations::new(UNKNOWN, |number| match Register(number) {
                     RIP => below(8),
-                    RSP => steps::ResolvedLocation::Value(found.cfa.0),
+                    RSP => steps::ResolvedLocation::Value(step_info.cfa.0),
                     _ => self
-                        .places
+                        .locations
                         .get(number)
                         .unwrap_or(steps::ResolvedLocation::Unrecoverable),
                 })
@@ -270,11 +272,11 @@ impl OwnCursor {
     fn places_by_row(
         &self,
         before: &Cursor,
-        located: &RowLookup<'_, '_>,
-        found: &StepInfo,
+        lookup: &RowLookup<'_, '_>,
+        step_info: &StepInfo,
         memory: &OwnMemory,
     ) -> steps::RegisterLocations {
-        let (Some(module), Ok(row)) = (&located.module, &located.row) else {
+        let (Some(module), Ok(row)) = (&lookup.module, &lookup.row) else {
             return steps::RegisterLocations::new(UNKNOWN, |_| {
                 steps::ResolvedLocation::Unrecoverable
             });
@@ -286,28 +288,28 @@ impl OwnCursor {
             bias: module.bias,
             pac_mask: 0,
         };
-        let recover = |register| interpret::recover(row.row, &frame, found.cfa, register);
+        let recover = |register| interpret::recover(row.row, &frame, step_info.cfa, register);
         let column = row.row.return_address;
-        self.places.caller(UNKNOWN, column, recover)
+        self.locations.caller(UNKNOWN, column, recover)
     }
 
     /// The location of a register.
     #[must_use]
-    pub fn register_location(&self, register: u16) -> RegisterLocation {
-        match (self.places.get(register), Register(register)) {
+    pub fn register_location(&self, register: u16) -> OwnRegisterLocation {
+        match (self.locations.get(register), Register(register)) {
             (Some(steps::ResolvedLocation::Memory(addr)), _) => {
-                RegisterLocation::Memory(RuntimeAddr(addr))
+                OwnRegisterLocation::Memory(RuntimeAddr(addr))
             }
-            (Some(steps::ResolvedLocation::Register(_)), _) => RegisterLocation::SameRegister,
-            (Some(steps::ResolvedLocation::Value(_)), _) => RegisterLocation::Value,
+            (Some(steps::ResolvedLocation::Register(_)), _) => OwnRegisterLocation::SameRegister,
+            (Some(steps::ResolvedLocation::Value(_)), _) => OwnRegisterLocation::Value,
             // It is tracked separately.
             (Some(steps::ResolvedLocation::Unrecoverable), RSP)
                 if self.stack_pointer().is_some() =>
             {
-                RegisterLocation::Value
+                OwnRegisterLocation::Value
             }
             (Some(steps::ResolvedLocation::Unrecoverable) | None, _) => {
-                RegisterLocation::Unrecoverable
+                OwnRegisterLocation::Unrecoverable
             }
         }
     }
@@ -324,7 +326,7 @@ impl OwnCursor {
             RIP => return Some(self.code.address().0),
             _ => {}
         }
-        match self.places.get(register)? {
+        match self.locations.get(register)? {
             steps::ResolvedLocation::Memory(addr) => word(memory, addr),
             steps::ResolvedLocation::Register(number) => {
                 self.innermost.get(usize::from(number)).copied()
@@ -337,7 +339,7 @@ impl OwnCursor {
     /// Notes that the client has changed a register at its location.
     pub fn note(&mut self, register: u16, value: u64) {
         match Register(register) {
-            RSP => self.places.set_stack_pointer(value),
+            RSP => self.locations.set_stack_pointer(value),
             RIP => {
                 self.code = match self.code {
                     CodeAddr::Instruction(_) => CodeAddr::Instruction(RuntimeAddr(value)),
@@ -346,14 +348,14 @@ impl OwnCursor {
             }
             _ => {}
         }
-        match self.places.get(register) {
+        match self.locations.get(register) {
             Some(steps::ResolvedLocation::Register(number)) => {
                 if let Some(slot) = self.innermost.get_mut(usize::from(number)) {
                     *slot = value;
                 }
             }
             Some(steps::ResolvedLocation::Value(_)) => self
-                .places
+                .locations
                 .set(register, steps::ResolvedLocation::Value(value)),
             Some(steps::ResolvedLocation::Memory(_) | steps::ResolvedLocation::Unrecoverable)
             | None => {}
@@ -383,7 +385,7 @@ fn word(memory: &OwnMemory, addr: u64) -> Option<u64> {
 
 /// The packed rule of a row, if a step used the row, it fits into a word, and its module has a
 /// slot.
-fn simple(step: &Step, located: &RowLookup<'_, '_>) -> Option<PackedRow> {
+fn simple(step: &Step, lookup: &RowLookup<'_, '_>) -> Option<PackedRow> {
     let by_row = match step {
         Step::Caller(found) => found.evidence == Evidence::Cfi,
         Step::End(end) => *end == End::Outermost,
@@ -391,21 +393,22 @@ fn simple(step: &Step, located: &RowLookup<'_, '_>) -> Option<PackedRow> {
     if !by_row {
         return None;
     }
-    let place = located.module.as_ref()?.slot?;
-    let row = located.row.as_ref().ok()?;
+    let place = lookup.module.as_ref()?.slot?;
+    let row = lookup.row.as_ref().ok()?;
     PackedRow::from_row(row.row)?.with_module_slot(place)
 }
 
 /// The locations of registers that the kernel has stored, as `gregs` of a context.
 fn places_from(stored: u64) -> RegisterLocationArray {
-    let place =
-        |at| RegisterLocation::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))));
+    let place = |at| {
+        OwnRegisterLocation::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))))
+    };
     SignalRegisters::IN_CONTEXT.map(place)
 }
 
-fn set(places: &mut RegisterLocationArray, register: Register, place: RegisterLocation) {
-    if let Some(slot) = places.get_mut(usize::from(register.0)) {
-        *slot = place;
+fn set(locations: &mut RegisterLocationArray, register: Register, location: OwnRegisterLocation) {
+    if let Some(slot) = locations.get_mut(usize::from(register.0)) {
+        *slot = location;
     }
 }
 
@@ -415,14 +418,14 @@ pub fn with_cursor<R>(body: impl FnOnce(&mut OwnCursor) -> R) -> R {
     let mut here = CapturedRegisters::EMPTY;
     here.fill();
     let mut registers = Registers::new();
-    let mut places = [RegisterLocation::Unrecoverable; REGISTERS as usize];
+    let mut places = [OwnRegisterLocation::Unrecoverable; REGISTERS as usize];
     for (register, value) in CapturedRegisters::OTHERS.into_iter().zip(here.others) {
         registers.set(register, value);
-        set(&mut places, register, RegisterLocation::SameRegister);
+        set(&mut places, register, OwnRegisterLocation::SameRegister);
     }
     for (register, value) in [(RBP, here.frame_pointer), (RSP, here.stack_pointer)] {
         registers.set(register, value);
-        set(&mut places, register, RegisterLocation::SameRegister);
+        set(&mut places, register, OwnRegisterLocation::SameRegister);
     }
     let code = CodeAddr::Return(RuntimeAddr(here.code));
     let mut cursor = OwnCursor::new(Cursor::with_code(ABI, code, registers), places);

@@ -55,7 +55,7 @@ const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 const HEADER: usize = 56;
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
@@ -99,7 +99,7 @@ impl ObjectImage {
     pub(super) fn parse(page: &[u8], start: u64) -> Option<ObjectImage> {
         let headers = || program_headers(page);
         let first = headers()?.find(|header| u32_at(header, 0) == Some(PT_LOAD))?;
-        let first = u64_at(first, 16)? & !(PAGE - 1);
+        let first = u64_at(first, 16)? & !(PAGE_BYTES - 1);
         let mut image = ObjectImage {
             bias: LoadBias(start.wrapping_sub(first)),
             entry: Vaddr(u64_at(page, 24)?),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use unspool_compiled_table::CompiledTable;
 use unspool_elf::ElfFile;
-use unspool_table_store::{self as tables, Notice, Store, TableBytes};
+use unspool_table_store::{self as tables, Store, StoreError, TableBytes};
 
 use super::{modules, sys};
 use crate::rule::RowRules;
@@ -19,7 +19,7 @@ pub struct MappedTables {
     /// The files of modules without a table.
     pub without: Vec<PathBuf>,
     /// Notices about tables that were found and not used.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<StoreError>,
 }
 
 /// Maps the compiled tables of all loaded modules that have none yet. They stay mapped.

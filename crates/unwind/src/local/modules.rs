@@ -23,7 +23,7 @@ use crate::rule::RowRules;
 /// The modules of the own process.
 pub struct OwnModules {
     /// In order of discovery, which gives their numbers.
-    known: [SetOnce<OwnModule>; OwnModules::MAX_MODULES],
+    modules: [SetOnce<OwnModule>; OwnModules::MAX_MODULES],
     /// The count of assigned numbers.
     count: AtomicU16,
     /// Numbers of modules by their first address: an open hash table, 0 in empty slots.
@@ -117,13 +117,13 @@ impl OwnModules {
     pub fn loaded(&self, addr: RuntimeAddr) -> Option<LoadedModule<'_>> {
         let object = sys::find_object(addr.0)?;
         let link_map = RuntimeAddr(object.link_map);
-        let loaded = self.at(addr)?.loaded();
+        let loaded = self.find(addr)?.loaded();
         Some(LoadedModule { link_map, ..loaded })
     }
 
     /// All discovered objects, including unloaded ones.
     pub fn discovered(&self) -> impl Iterator<Item = LoadedModule<'_>> {
-        self.known
+        self.modules
             .iter()
             .filter_map(SetOnce::get)
             .map(OwnModule::loaded)
@@ -134,7 +134,7 @@ impl OwnModules {
     /// Not async-signal-safe: takes the loader's lock.
     pub fn discover_all(&self) {
         sys::for_each_object(|object| {
-            self.at(RuntimeAddr(object.addr));
+            self.find(RuntimeAddr(object.addr));
             true
         });
     }
@@ -145,7 +145,7 @@ impl OwnModules {
     /// Not async-signal-safe: takes the loader's lock, until the last was visited.
     pub fn for_each_embedded(&self, mut visit: impl FnMut(LoadedModule<'_>, ModuleBytes<'_>)) {
         sys::for_each_object(|object| {
-            if let Some(known) = self.at(RuntimeAddr(object.addr))
+            if let Some(known) = self.find(RuntimeAddr(object.addr))
                 && let Some(bytes) = known.embedded()
             {
                 let stays = known.stays.load(Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl OwnModules {
 
     pub(super) const fn new() -> Self {
         OwnModules {
-            known: [const { SetOnce::new() }; OwnModules::MAX_MODULES],
+            modules: [const { SetOnce::new() }; OwnModules::MAX_MODULES],
             count: AtomicU16::new(0),
             index: [const { AtomicU16::new(0) }; OwnModules::INDEX],
             staying: AtomicU64::new(0),
@@ -187,7 +187,7 @@ impl OwnModules {
         let table = AttachedTable { compiled, rules };
         let is_kept = self.tables.iter().any(|slot| slot.set(table).is_some());
         fence(Ordering::SeqCst);
-        for known in self.known.iter().filter_map(SetOnce::get) {
+        for known in self.modules.iter().filter_map(SetOnce::get) {
             if compiled.key().build_id == known.build_id.bytes() && known.has_build_id() {
                 known.table.set(table);
             }
@@ -198,7 +198,7 @@ impl OwnModules {
     /// Attaches the table of arguments of the discovered modules with a build ID; yields whether
     /// there is one.
     pub fn attach_arguments(&self, build_id: &[u8], table: &'static [u8]) -> bool {
-        let known = self.known.iter().filter_map(SetOnce::get);
+        let known = self.modules.iter().filter_map(SetOnce::get);
         let mut own = known.filter(|known| known.build_id.bytes() == build_id);
         own.any(|known| known.arguments.set(table).is_some())
     }
@@ -223,7 +223,7 @@ impl OwnModules {
     /// Not async-signal-safe: takes the loader's lock.
     pub fn prepare(&self) {
         sys::for_each_object(|object| {
-            if let Some(known) = self.at(RuntimeAddr(object.addr)) {
+            if let Some(known) = self.find(RuntimeAddr(object.addr)) {
                 known.stays.store(true, Ordering::Relaxed);
                 if known.slot.0 < 64 {
                     self.staying.fetch_or(1 << known.slot.0, Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl OwnModules {
     }
 
     /// The module loaded at an address at present; a new one is examined first.
-    fn at(&self, addr: RuntimeAddr) -> Option<&OwnModule> {
+    fn find(&self, addr: RuntimeAddr) -> Option<&OwnModule> {
         let object = sys::find_object(addr.0)?;
         let hash = (object.start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53;
         let first = usize::try_from(hash).unwrap_or(0);
@@ -242,7 +242,7 @@ impl OwnModules {
             let number = self.index.get(at % Self::INDEX)?;
             match number.load(Ordering::Acquire) {
                 0 => return self.add(object, number),
-                known => match self.known(ModuleSlot(known)) {
+                known => match self.loaded_module(ModuleSlot(known)) {
                     Some(known) if known.is(&object) => return Some(known),
                     _ => {}
                 },
@@ -254,15 +254,15 @@ impl OwnModules {
     /// Whether an address lies in a segment of a loaded module that is readable by its program
     /// headers.
     pub(super) fn is_readable(&self, addr: RuntimeAddr) -> bool {
-        self.at(addr).is_some_and(|known| {
+        self.find(addr).is_some_and(|known| {
             let vaddr = known.image.bias.to_vaddr(addr);
             known.image.readable_from(vaddr).is_some()
         })
     }
 
-    fn known(&self, place: ModuleSlot) -> Option<&OwnModule> {
-        let at = usize::from(place.0).checked_sub(1)?;
-        self.known.get(at)?.get()
+    fn loaded_module(&self, slot: ModuleSlot) -> Option<&OwnModule> {
+        let at = usize::from(slot.0).checked_sub(1)?;
+        self.modules.get(at)?.get()
     }
 
     /// Gives the next number to an object, in a slot of the index. The number is wasted if another
@@ -272,11 +272,11 @@ impl OwnModules {
     #[inline(never)]
     fn add(&self, object: LoadedObject, number: &AtomicU16) -> Option<&OwnModule> {
         // Keeps the count near the number of slots.
-        self.known
+        self.modules
             .get(usize::from(self.count.load(Ordering::Relaxed)))?;
         let mut known = Self::look_at(object)?;
         let before = self.count.fetch_add(1, Ordering::Relaxed);
-        let (slot, next) = (self.known.get(usize::from(before))?, before + 1);
+        let (slot, next) = (self.modules.get(usize::from(before))?, before + 1);
         known.slot = ModuleSlot(next);
         let known = slot.set(known)?;
         // Either this sees a table that was attached meanwhile, or the attaching thread sees the
@@ -433,11 +433,11 @@ impl OwnModule {
 
 impl Modules for OwnModules {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
-        self.at(addr).map(OwnModule::module)
+        self.find(addr).map(OwnModule::module)
     }
 
-    fn module_at(&self, place: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
-        let known = self.known(place)?;
+    fn module_at(&self, slot: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
+        let known = self.loaded_module(slot)?;
         let is_inside = (known.object.start..known.object.end).contains(&addr.0);
         // Foreign code may lie between the segments of a program.
         let vaddr = known.image.bias.to_vaddr(addr);
@@ -448,21 +448,21 @@ impl Modules for OwnModules {
         self.staying.load(Ordering::Relaxed)
     }
 
-    fn is_there(&self, place: ModuleSlot) -> bool {
-        let Some(known) = self.known(place) else {
+    fn is_mapped(&self, slot: ModuleSlot) -> bool {
+        let Some(known) = self.loaded_module(slot) else {
             return false;
         };
         known.stays.load(Ordering::Relaxed)
             || sys::find_object(known.object.start).is_some_and(|object| known.is(&object))
     }
 
-    fn was_in(&self, place: ModuleSlot, addr: RuntimeAddr) -> bool {
-        let known = self.known(place);
+    fn was_in(&self, slot: ModuleSlot, addr: RuntimeAddr) -> bool {
+        let known = self.loaded_module(slot);
         known.is_some_and(|known| (known.object.start..=known.object.end).contains(&addr.0))
     }
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {
-        self.at(addr).is_some_and(|known| {
+        self.find(addr).is_some_and(|known| {
             let vaddr = known.image.bias.to_vaddr(addr);
             known.image.code.from(vaddr.0).is_some()
         })

@@ -158,8 +158,8 @@ impl TrustedFile {
 }
 
 /// Whether nobody else could have written it.
-fn is_trusted(about: &FileStatus) -> bool {
-    (about.owner == 0 || about.owner == files::effective_user()) && about.mode & 0o022 == 0
+fn is_trusted(status: &FileStatus) -> bool {
+    (status.owner == 0 || status.owner == files::effective_user()) && status.mode & 0o022 == 0
 }
 
 /// Text in memory of fixed size.

@@ -614,7 +614,7 @@ fn find_program() -> Option<MainProgram> {
 
 impl LoadedObject {
     /// An object in the loader's list.
-    fn of(listed: &libc::dl_phdr_info) -> LoadedObject {
+    fn from_phdr_info(listed: &libc::dl_phdr_info) -> LoadedObject {
         if listed.dlpi_phdr.is_null() {
             return LoadedObject::default();
         }
@@ -749,7 +749,7 @@ pub(super) fn for_each_object<V: FnMut(ListedObject<'_>) -> bool>(visit: V) {
         let listed = ListedObject {
             name: name.to_bytes(),
             addr: object.dlpi_phdr.addr() as u64,
-            object: LoadedObject::of(object),
+            object: LoadedObject::from_phdr_info(object),
             is_loader: visitor.loader == 0 || object.dlpi_addr == visitor.loader,
         };
         c_int::from(!(visitor.visit)(listed))

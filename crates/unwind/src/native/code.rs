@@ -79,7 +79,7 @@ impl NativeCode {
 
     /// The same for a trusted object.
     #[cfg(feature = "std")]
-    pub(crate) fn of_trusted(object: &NativeObject) -> Option<NativeCode> {
+    pub(crate) fn from_trusted(object: &NativeObject) -> Option<NativeCode> {
         NativeCode::map(object.object())
     }
 

@@ -251,7 +251,7 @@ impl Memory for SyntheticMemory<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> core::result::Result<(), Unreadable> {
         let unreadable = Unreadable {
             addr,
-            why: UnreadableReason::Unmapped,
+            reason: UnreadableReason::Unmapped,
         };
         let start = self.stack.as_ptr().addr() as u64;
         for (byte, distance) in into.iter_mut().zip(0..) {

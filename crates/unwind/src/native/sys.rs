@@ -13,7 +13,7 @@ use unspool_native_table::{ObjectSegment, ObjectView};
 
 use super::{NativeCode, NativeFrame, NativeMemory};
 
-const PAGE: usize = 0x1000;
+const PAGE_BYTES: usize = 0x1000;
 
 /// Mapped pages.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl CodeMap {
         for part in parts {
             length = length.max(end_of(part)?);
         }
-        let length = length.max(1).next_multiple_of(PAGE);
+        let length = length.max(1).next_multiple_of(PAGE_BYTES);
         // SAFETY: a new mapping, at any address.
         let start = unsafe {
             libc::mmap(
@@ -90,8 +90,8 @@ impl CodeMap {
         }
         map.protect(0..length, libc::PROT_READ)?;
         for part in parts.iter().filter(|part| part.is_code) {
-            let first = place(part.address).unwrap_or(0) / PAGE * PAGE;
-            let end = end_of(part).unwrap_or(0).next_multiple_of(PAGE);
+            let first = place(part.address).unwrap_or(0) / PAGE_BYTES * PAGE_BYTES;
+            let end = end_of(part).unwrap_or(0).next_multiple_of(PAGE_BYTES);
             map.protect(first..end, libc::PROT_READ | libc::PROT_EXEC)?;
         }
         Some(map)

@@ -91,14 +91,14 @@ impl NativeUnwinder for NativeTable {
         };
         let mut frame = NativeFrame::from_registers(registers);
         let address = bias.to_vaddr(code.lookup());
-        let to = match self.code.step(&mut frame, address, bias, &mut memory)? {
+        let target = match self.code.step(&mut frame, address, bias, &mut memory)? {
             StepStatus::Caller => NativeTarget::Caller,
             StepStatus::Interrupted => NativeTarget::Interrupted,
             StepStatus::Outermost => NativeTarget::Outermost,
             _ => return None,
         };
         Some(NativeStep {
-            to,
+            target,
             cfa: RuntimeAddr(frame.cfa),
             values: frame.values,
             known: frame.known,

@@ -56,8 +56,8 @@ pub enum Arrival {
 /// pages, which it keeps free (`vm.mmap_min_addr`).
 const CODE: Range<u64> = NUMBERS_END..1 << 48;
 const ARRIVAL_SHIFT: u32 = 48;
-const NOT_KEPT: u64 = 1 << 50;
-const BESIDE: u64 = 1 << 51;
+const UNCACHEABLE: u64 = 1 << 50;
+const IN_NEIGHBOUR_SLOT: u64 = 1 << 51;
 const GENERATION: u64 = 1 << 52;
 /// The numbers of rules are lower.
 const NUMBERS_END: u64 = 1 << 14;
@@ -72,7 +72,7 @@ impl StepAddress {
             Arrival::Interrupted => 2 << ARRIVAL_SHIFT,
         };
         let is_kept = CODE.contains(&ip) && stack_pointer.is_multiple_of(8);
-        let address = if is_kept { ip } else { NOT_KEPT };
+        let address = if is_kept { ip } else { UNCACHEABLE };
         StepAddress {
             ip,
             key: address | arrival,
@@ -89,7 +89,7 @@ impl StepAddress {
     /// Whether rules are cached for it; the stack pointer is a multiple of 8, then.
     #[must_use]
     pub fn is_kept(self) -> bool {
-        self.key & NOT_KEPT == 0
+        self.key & UNCACHEABLE == 0
     }
 
     /// Whether it is the outermost frame's return address. Code at 0 may be interrupted, by the
@@ -245,9 +245,9 @@ impl StepCache {
     /// case. It may be [`PackedRow::NONE`].
     #[inline(always)]
     #[must_use]
-    pub fn simple(&self, at: StepAddress) -> Option<PackedRow> {
+    pub fn simple(&self, step_address: StepAddress) -> Option<PackedRow> {
         let generation = self.generation.load(Ordering::Relaxed);
-        self.numbered(at.slot(), at.key ^ generation)
+        self.numbered(step_address.slot(), step_address.key ^ generation)
     }
 
     /// A slot's rule for a tag.
@@ -263,18 +263,19 @@ impl StepCache {
 
     /// The rule of an address, if cached.
     #[must_use]
-    pub fn get(&self, at: StepAddress) -> Option<CachedRule> {
-        let tag = at.key ^ self.generation.load(Ordering::Relaxed);
-        let own = self.numbered(at.slot(), tag);
-        let simple = own.or_else(|| self.numbered(at.slot() ^ 1, tag ^ BESIDE));
+    pub fn get(&self, step_address: StepAddress) -> Option<CachedRule> {
+        let tag = step_address.key ^ self.generation.load(Ordering::Relaxed);
+        let own = self.numbered(step_address.slot(), tag);
+        let simple =
+            own.or_else(|| self.numbered(step_address.slot() ^ 1, tag ^ IN_NEIGHBOUR_SLOT));
         match simple.filter(|simple| *simple != PackedRow::NONE) {
             Some(simple) => Some(CachedRule::Simple(simple)),
-            None => self.other(at)?.get(tag),
+            None => self.other(step_address)?.get(tag),
         }
     }
 
-    fn other(&self, at: StepAddress) -> Option<&UnnumberedRule> {
-        self.others.get(at.slot() % OTHERS)
+    fn other(&self, step_address: StepAddress) -> Option<&UnnumberedRule> {
+        self.others.get(step_address.slot() % OTHERS)
     }
 
     /// The present generation, to be read before a rule is determined for [`StepCache::put`].
@@ -284,20 +285,20 @@ impl StepCache {
     }
 
     /// Caches the rule of an address, if it is short enough and the cache was not flushed since
-    /// `now`.
-    pub fn put(&self, at: StepAddress, rule: StepRule<'_>, now: Generation) {
-        if !at.is_kept() {
+    /// `generation`.
+    pub fn put(&self, step_address: StepAddress, rule: StepRule<'_>, generation: Generation) {
+        if !step_address.is_kept() {
             return;
         }
-        let tag = at.key ^ now.0;
+        let tag = step_address.key ^ generation.0;
         let number = match rule {
             StepRule::Simple(simple) => self.number(simple),
             StepRule::Encoded(_) => None,
         };
         match number {
-            Some(number) => self.put_number(at, tag, number, now),
+            Some(number) => self.put_number(step_address, tag, number, generation),
             None => {
-                if let Some(other) = self.other(at) {
+                if let Some(other) = self.other(step_address) {
                     other.put(tag, rule);
                 }
             }
@@ -306,20 +307,20 @@ impl StepCache {
 
     fn put_number(
         &self,
-        at: StepAddress,
+        step_address: StepAddress,
         tag: u64,
         number: u64,
         Generation(generation): Generation,
     ) {
-        let own = at.slot();
+        let own = step_address.slot();
         let (Some(first), Some(second)) = (self.slots.get(own), self.slots.get(own ^ 1)) else {
             return;
         };
         // It takes its own slot, where it is found soonest; the previous one moves to the other.
         let before = first.load(Ordering::Acquire);
         let is_others = before ^ tag >= NUMBERS_END && before != 0;
-        if is_others && (before ^ generation) < GENERATION && before & BESIDE == 0 {
-            second.store(before | BESIDE, Ordering::Release);
+        if is_others && (before ^ generation) < GENERATION && before & IN_NEIGHBOUR_SLOT == 0 {
+            second.store(before | IN_NEIGHBOUR_SLOT, Ordering::Release);
         }
         first.store(tag ^ number, Ordering::Release);
     }

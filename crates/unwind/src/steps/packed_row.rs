@@ -111,10 +111,10 @@ impl PackedRow {
 
     /// The row with a module of the own process; `None` for a slot number in the upper half.
     #[must_use]
-    pub fn with_module_slot(self, place: ModuleSlot) -> Option<PackedRow> {
+    pub fn with_module_slot(self, slot: ModuleSlot) -> Option<PackedRow> {
         let row = self.0 & ((1 << PackedRow::PLACE_SHIFT) - 1);
-        let word = row | u64::from(place.0) << PackedRow::PLACE_SHIFT;
-        (place.0 >> 15 == 0).then_some(PackedRow(word))
+        let word = row | u64::from(slot.0) << PackedRow::PLACE_SHIFT;
+        (slot.0 >> 15 == 0).then_some(PackedRow(word))
     }
 
     /// The row's module in the own process.
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_comes_out_again() {
+    fn packed_rows_unpack_unchanged() {
         use RegisterRule::Offset;
         const CFA: u64 = 0x10_0000;
         let rules = [

@@ -63,12 +63,12 @@ struct RecordedStep {
     ///            0 if unchanged. For 2: where CFA and frame pointer were, as `RealignedFrame`
     ///            packs them
     /// ```
-    way: u64,
+    packed: u64,
 }
 
-/// [`RecordedStep::way`] without bits that do not matter.
+/// [`RecordedStep::kind`] without bits that do not matter.
 enum RecordedKind {
-    Left {
+    Step {
         by_frame_pointer: bool,
         saved_below: u64,
     },
@@ -78,26 +78,28 @@ enum RecordedKind {
 impl RecordedStep {
     const REALIGNED: u64 = 2;
 
-    fn left(from: FastFrame, leave: FrameStep) -> RecordedStep {
+    fn from_step(from: FastFrame, step: FrameStep) -> RecordedStep {
         RecordedStep {
             from,
-            way: leave.saved_below << 2 | u64::from(leave.by_frame_pointer),
+            packed: step.saved_below << 2 | u64::from(step.by_frame_pointer),
         }
     }
 
     fn realigned(from: FastFrame, frames: RealignedFrame) -> Option<RecordedStep> {
         Some(RecordedStep {
             from,
-            way: frames.packed()? | RecordedStep::REALIGNED,
+            packed: frames.packed()? | RecordedStep::REALIGNED,
         })
     }
 
-    fn way(&self) -> RecordedKind {
-        match self.way & 3 {
-            RecordedStep::REALIGNED => RecordedKind::Realigned(RealignedFrame::unpacked(self.way)),
-            base => RecordedKind::Left {
+    fn kind(&self) -> RecordedKind {
+        match self.packed & 3 {
+            RecordedStep::REALIGNED => {
+                RecordedKind::Realigned(RealignedFrame::unpacked(self.packed))
+            }
+            base => RecordedKind::Step {
                 by_frame_pointer: base == 1,
-                saved_below: self.way >> 2,
+                saved_below: self.packed >> 2,
             },
         }
     }
@@ -135,7 +137,7 @@ pub struct Memo {
     slots: ModuleSlotSet,
     end: RuleEnd,
     /// The steps of the present walk, a ring.
-    taken: [RecordedStep; STEPS],
+    recorded: [RecordedStep; STEPS],
     /// The number of steps since the last that cannot be remembered.
     steps: usize,
     /// How often in a row the memo was of little use.
@@ -176,9 +178,9 @@ impl Memo {
             saved_ends: AddressStack::new(),
             slots: ModuleSlotSet::NONE,
             end: RuleEnd::Outermost,
-            taken: [RecordedStep {
+            recorded: [RecordedStep {
                 from: FRAME,
-                way: 0,
+                packed: 0,
             }; STEPS],
             steps: 0,
             useless: 0,
@@ -237,7 +239,7 @@ impl Memo {
         RecordedFrame(at): RecordedFrame,
         memory: &M,
         modules: &S,
-        seen: &mut LiveModules,
+        live_modules: &mut LiveModules,
     ) -> bool {
         let codes = self.codes.get(at + 1..).unwrap_or_default();
         let saved = self
@@ -249,26 +251,26 @@ impl Memo {
         let from_here = self.codes.get(at..).unwrap_or_default();
         memory.all_near_are(self.stack_pointers.from(at + 1), codes)
             && memory.all_near_are(saved_ends, saved)
-            && seen.have_all(&self.slots, from_here, modules)
+            && live_modules.have_all(&self.slots, from_here, modules)
     }
 
     #[inline]
-    fn note(&mut self, taken: RecordedStep) {
-        if let Some(slot) = self.taken.get_mut(self.steps % STEPS) {
-            *slot = taken;
+    fn note(&mut self, recorded: RecordedStep) {
+        if let Some(slot) = self.recorded.get_mut(self.steps % STEPS) {
+            *slot = recorded;
         }
         self.steps += 1;
     }
 
     /// Puts the noted steps before the remembered frames, as many as fit.
-    fn prepend(&mut self, seen: &LiveModules) {
+    fn prepend(&mut self, live_modules: &LiveModules) {
         let steps = core::mem::take(&mut self.steps);
-        self.slots.add_all(&seen.0);
+        self.slots.add_all(&live_modules.0);
         if self.slots.is_overfull {
             return self.forget();
         }
         for back in 1..=steps.min(MAX_FRAMES) {
-            let taken = self.taken.get((steps - back) % STEPS).copied();
+            let taken = self.recorded.get((steps - back) % STEPS).copied();
             if taken.and_then(|taken| self.remember(&taken)).is_none() {
                 break;
             }
@@ -276,13 +278,13 @@ impl Memo {
     }
 
     /// `None` if there is no more room.
-    fn remember(&mut self, taken: &RecordedStep) -> Option<()> {
+    fn remember(&mut self, recorded: &RecordedStep) -> Option<()> {
         let outer = self.stack_pointers.first();
         let cfa = self.stack_pointers.get(outer)?;
         let outer = *self.details.get(outer)?;
         let mut saved = outer.saved;
-        let needs_frame_pointer = match taken.way() {
-            RecordedKind::Left {
+        let needs_frame_pointer = match recorded.kind() {
+            RecordedKind::Step {
                 by_frame_pointer,
                 saved_below,
             } => {
@@ -294,7 +296,7 @@ impl Memo {
                 by_frame_pointer || keeps && outer.needs_frame_pointer
             }
             RecordedKind::Realigned(frames) => {
-                let [cfa_at, saved_at] = frames.places(&taken.from);
+                let [cfa_at, saved_at] = frames.places(&recorded.from);
                 let mut words = [(cfa_at, cfa), (saved_at, outer.frame_pointer)];
                 words.sort_unstable_by_key(|(at, _)| Reverse(*at));
                 for (at, word) in words {
@@ -306,11 +308,11 @@ impl Memo {
             }
         };
         let detail = FrameDetail {
-            frame_pointer: taken.from.frame_pointer,
+            frame_pointer: recorded.from.frame_pointer,
             saved,
             needs_frame_pointer,
         };
-        self.add(&taken.from, detail)
+        self.add(&recorded.from, detail)
     }
 
     /// Adds a word for comparison, below the previous ones and from `first` on; `None` if there is
@@ -349,18 +351,18 @@ impl WalkRecorder for Memo {
 
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
-        joint: RecordedFrame,
+        recorded: RecordedFrame,
         memory: &M,
         modules: &S,
-        seen: &mut LiveModules,
+        live_modules: &mut LiveModules,
         frames: &mut FrameSink<'_>,
     ) -> MemoResult {
-        if !self.holds(joint, memory, modules, seen) {
+        if !self.holds(recorded, memory, modules, live_modules) {
             self.forget();
-            return MemoResult::Not;
+            return MemoResult::Unused;
         }
-        self.note_use(frames.count, OUTERMOST - joint.0);
-        let callers = self.codes.get(joint.0 + 1..).unwrap_or_default();
+        self.note_use(frames.count, OUTERMOST - recorded.0);
+        let callers = self.codes.get(recorded.0 + 1..).unwrap_or_default();
         let all = frames.push_all(callers);
         if all.is_some()
             && !frames.is_full()
@@ -369,19 +371,19 @@ impl WalkRecorder for Memo {
             // The next walk remembers more. The steps noted so far are not adjacent to later ones.
             self.forget();
             self.interrupt();
-            return MemoResult::On(last);
+            return MemoResult::Frame(last);
         }
         let end = all.map_or(RuleEnd::Limit, |()| self.end);
-        self.keep_from(joint.0);
+        self.keep_from(recorded.0);
         if self.steps != 0 {
-            self.prepend(seen);
+            self.prepend(live_modules);
         }
         MemoResult::End(end)
     }
 
     #[inline]
-    fn take(&mut self, frame: &FastFrame, leave: FrameStep) {
-        self.note(RecordedStep::left(*frame, leave));
+    fn take(&mut self, frame: &FastFrame, step: FrameStep) {
+        self.note(RecordedStep::from_step(*frame, step));
     }
 
     fn take_realigned(&mut self, frame: &FastFrame, frames: RealignedFrame) {
@@ -395,7 +397,7 @@ impl WalkRecorder for Memo {
         self.steps = 0;
     }
 
-    fn finish(&mut self, frame: FastFrame, end: RuleEnd, seen: &LiveModules) {
+    fn finish(&mut self, frame: FastFrame, end: RuleEnd, live_modules: &LiveModules) {
         self.note_use(self.steps, 0);
         self.forget();
         if end == RuleEnd::ZeroReturnAddress {
@@ -409,7 +411,7 @@ impl WalkRecorder for Memo {
             needs_frame_pointer: end == RuleEnd::Limit,
         };
         if self.add(&frame, detail).is_some() {
-            self.prepend(seen);
+            self.prepend(live_modules);
         }
     }
 }

@@ -53,8 +53,8 @@ impl NumberedRules {
     }
 
     /// The number of a rule; `None` if there is no room for it, or its offsets do not fit.
-    pub(super) fn number(&self, way: UsualRule) -> Option<u16> {
-        let bits = bits(way)?;
+    pub(super) fn number(&self, rule: UsualRule) -> Option<u16> {
+        let bits = bits(rule)?;
         let is_here = |slot: &AtomicU64| {
             let taken = slot.compare_exchange(0, bits, Ordering::Relaxed, Ordering::Relaxed);
             taken.map_or_else(|before| before == bits, |_| true)
@@ -64,13 +64,13 @@ impl NumberedRules {
     }
 
     /// The rule with a number.
-    pub(super) fn way(&self, number: u16) -> Option<UsualRule> {
+    pub(super) fn rule(&self, number: u16) -> Option<UsualRule> {
         let bits = self.0.get(usize::from(number))?.load(Ordering::Relaxed);
         let [first, second] = unpack(bits);
         match bits & 3 {
             0 => None,
             3 => Some(UsualRule::Realigned(RealignedFrame::unpacked(bits))),
-            base => Some(UsualRule::Leave(FrameStep {
+            base => Some(UsualRule::Step(FrameStep {
                 by_frame_pointer: base == 2,
                 cfa_offset: u64::try_from(first).ok()?,
                 saved_below: u64::try_from(second).ok()?,
@@ -79,10 +79,10 @@ impl NumberedRules {
     }
 }
 
-fn bits(way: UsualRule) -> Option<u64> {
-    let (kind, first, second) = match way {
+fn bits(rule: UsualRule) -> Option<u64> {
+    let (kind, first, second) = match rule {
         UsualRule::Realigned(RealignedFrame { cfa_at, saved_at }) => (3, cfa_at, saved_at),
-        UsualRule::Leave(leave) => {
+        UsualRule::Step(leave) => {
             let offset = i64::try_from(leave.cfa_offset).ok()?;
             let below = i64::try_from(leave.saved_below).ok()?;
             (1 + u64::from(leave.by_frame_pointer), offset, below)
@@ -98,7 +98,7 @@ mod tests {
     use crate::rule::{FrameStep, RealignedFrame, UsualRule};
 
     fn leave(by_frame_pointer: bool, cfa_offset: u64, saved_below: u64) -> UsualRule {
-        UsualRule::Leave(FrameStep {
+        UsualRule::Step(FrameStep {
             by_frame_pointer,
             cfa_offset,
             saved_below,
@@ -113,7 +113,7 @@ mod tests {
     fn ways_are_kept_as_they_are() {
         static RARE: NumberedRules = NumberedRules::new();
         let most = (1 << 30) - 1;
-        let ways = [
+        let rules = [
             leave(false, 57_632, 8),
             leave(true, 57_632, 8),
             leave(false, most, most),
@@ -123,19 +123,19 @@ mod tests {
             realigned(-1 << 30, (1 << 30) - 1),
         ];
         for round in 0..2 {
-            for (number, way) in (0..).zip(ways) {
-                assert_eq!(RARE.number(way), Some(number), "{round}");
-                assert_eq!(RARE.way(number), Some(way));
+            for (number, rule) in (0..).zip(rules) {
+                assert_eq!(RARE.number(rule), Some(number), "{round}");
+                assert_eq!(RARE.rule(number), Some(rule));
             }
         }
-        assert_eq!(RARE.way(7), None);
-        assert_eq!(RARE.way(u16::MAX), None);
-        for way in [
+        assert_eq!(RARE.rule(7), None);
+        assert_eq!(RARE.rule(u16::MAX), None);
+        for rule in [
             leave(false, most + 1, 0),
             realigned(0, 1 << 30),
             UsualRule::Outermost,
         ] {
-            assert_eq!(RARE.number(way), None);
+            assert_eq!(RARE.number(rule), None);
         }
     }
 

@@ -84,10 +84,14 @@ struct BlockOwner(u64);
 
 impl BlockOwner {
     const PAGE_SHIFT: u32 = 16;
-    const PAGE: u64 = (1 << 31) - 1;
+    const PAGE_MASK: u64 = (1 << 31) - 1;
+    /// Set if there is no owner, or its module slot is not below 64: [`BlockOwner::is_near`] is
+    /// never true then.
     const NOT_NEAR: u64 = 1 << 31;
     const PLACE_SHIFT: u32 = 32;
+    /// Set while the next owner moves in.
     const WRITING: u64 = 1 << 48;
+    /// The lowest bit of the turn, which counts owners.
     const TURN: u64 = 1 << 49;
 
     /// No owner, while the next one moves in.
@@ -97,15 +101,11 @@ impl BlockOwner {
     }
 
     /// A page of the module in a slot; the turn is kept.
-    fn with_page(self, address: RuntimeAddr, place: ModuleSlot) -> BlockOwner {
+    fn with_page(self, address: RuntimeAddr, slot: ModuleSlot) -> BlockOwner {
         let turn = self.0 & !(BlockOwner::TURN - 1);
-        let high = if place.0 < 64 {
-            0
-        } else {
-            BlockOwner::NOT_NEAR
-        };
-        let page = address.0 >> BlockOwner::PAGE_SHIFT & BlockOwner::PAGE;
-        BlockOwner(turn | u64::from(place.0) << BlockOwner::PLACE_SHIFT | high | page)
+        let high = if slot.0 < 64 { 0 } else { BlockOwner::NOT_NEAR };
+        let page = address.0 >> BlockOwner::PAGE_SHIFT & BlockOwner::PAGE_MASK;
+        BlockOwner(turn | u64::from(slot.0) << BlockOwner::PLACE_SHIFT | high | page)
     }
 
     #[inline]
@@ -123,7 +123,7 @@ impl BlockOwner {
 
     /// Whether it is the page of an address.
     fn is(self, address: RuntimeAddr) -> bool {
-        self.place().0 != 0 && self.0 & BlockOwner::PAGE == address.0 >> BlockOwner::PAGE_SHIFT
+        self.place().0 != 0 && self.0 & BlockOwner::PAGE_MASK == address.0 >> BlockOwner::PAGE_SHIFT
     }
 
     fn is_writing(self) -> bool {
@@ -137,7 +137,7 @@ impl RuleCache<'_> {
 
     const ADDRESS: u32 = 0xf;
     const IS_SET: u32 = 1 << 22;
-    const BESIDE: u32 = 1 << 23;
+    const IN_NEIGHBOUR_SLOT: u32 = 1 << 23;
     const INTERRUPTED: u32 = 1 << 24;
 
     /// The size of their memory.
@@ -157,7 +157,7 @@ impl RuleCache<'_> {
     }
 
     /// The flags of an entry, without its address and rule.
-    const STANDING: u32 = RuleCache::IS_SET | RuleCache::BESIDE | RuleCache::INTERRUPTED;
+    const STANDING: u32 = RuleCache::IS_SET | RuleCache::IN_NEIGHBOUR_SLOT | RuleCache::INTERRUPTED;
 
     /// The bits of an address that an entry stores.
     #[inline]
@@ -230,7 +230,7 @@ impl RuleCache<'_> {
         let is = |entry: u32, key| (entry ^ key) & (RuleCache::STANDING | RuleCache::ADDRESS) == 0;
         let entry = match () {
             () if is(here, key) => here,
-            () if is(beside, key | RuleCache::BESIDE) => beside,
+            () if is(beside, key | RuleCache::IN_NEIGHBOUR_SLOT) => beside,
             () => return None,
         };
         Some(ModuleRule {
@@ -311,19 +311,23 @@ impl RuleCache<'_> {
         };
         // The other entry moves to the neighbouring slot, unless that is in use as an own slot.
         let is_free = || !RuleCache::is_at_home(beside.load(Ordering::Relaxed));
-        if is_other && goes & RuleCache::IS_SET != 0 && goes & RuleCache::BESIDE == 0 && is_free() {
-            beside.store(goes | RuleCache::BESIDE, Ordering::Relaxed);
+        if is_other
+            && goes & RuleCache::IS_SET != 0
+            && goes & RuleCache::IN_NEIGHBOUR_SLOT == 0
+            && is_free()
+        {
+            beside.store(goes | RuleCache::IN_NEIGHBOUR_SLOT, Ordering::Relaxed);
         }
         own.store(stays, Ordering::Relaxed);
     }
 
     /// The rule in full; `None` for entry code, or an unknown number.
-    pub(super) fn way(&self, rule: PackedRule) -> Option<UsualRule> {
-        match (rule, rule.leave()) {
-            (_, Some(leave)) => Some(UsualRule::Leave(leave)),
+    pub(super) fn rule(&self, rule: PackedRule) -> Option<UsualRule> {
+        match (rule, rule.frame_step()) {
+            (_, Some(step)) => Some(UsualRule::Step(step)),
             (PackedRule::OUTERMOST, None) => Some(UsualRule::Outermost),
             (PackedRule::SIGNAL, None) => Some(UsualRule::Signal),
-            _ => self.numbered.way(rule.rare_number()?),
+            _ => self.numbered.rule(rule.rare_number()?),
         }
     }
 

@@ -276,9 +276,9 @@ fn row_of(base: u16, cfa: i64, frame_pointer: Option<RegisterRule<'static>>) -> 
 fn rule_of(row: &Row<'_>) -> Option<PackedRule> {
     let mut encoded = Vec::new();
     encoding::encode(row, &mut encoded);
-    let way = UsualRule::from_row(row, ABI);
-    assert_eq!(UsualRule::from_encoded(&encoded, ABI), way, "{row:?}");
-    way.and_then(PackedRule::pack)
+    let rule = UsualRule::from_row(row, ABI);
+    assert_eq!(UsualRule::from_encoded(&encoded, ABI), rule, "{row:?}");
+    rule.and_then(PackedRule::pack)
 }
 
 /// Every rule made from a row has the row's result, also through an entry of a map.
@@ -294,10 +294,10 @@ fn a_rule_says_what_its_row_says() {
                 let Some(rule) = rule_of(&row) else {
                     continue;
                 };
-                let leave = PackedRule::in_entry(rule.bits()).leave().unwrap();
+                let step = PackedRule::in_entry(rule.bits()).frame_step().unwrap();
                 let is_small = rule.bits() & PackedRule::KIND == 0;
-                assert!(!is_small || rule.leave_small() == leave);
-                let caller = leave.caller(FRAME, |end, below| {
+                assert!(!is_small || rule.small_frame_step() == step);
+                let caller = step.caller(FRAME, |end, below| {
                     let words = [end.0 - 8, end.0 - 8 - below].map(word_at);
                     Some(words.map(u64::to_le_bytes))
                 });

@@ -20,7 +20,7 @@ const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
 /// The limit of requested frames.
-const MOST: usize = 1500;
+const MAX_FRAMES: usize = 1500;
 
 /// An innermost frame.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ fn change() -> impl Strategy<Value = Mutation> {
 }
 
 fn room() -> impl Strategy<Value = usize> {
-    prop_oneof![1 => 0..8_usize, 2 => 8..150_usize, 1 => 600..800_usize, 2 => Just(MOST)]
+    prop_oneof![1 => 0..8_usize, 2 => 8..150_usize, 1 => 600..800_usize, 2 => Just(MAX_FRAMES)]
 }
 
 #[derive(Debug, Clone)]
@@ -409,7 +409,7 @@ fn no_word_of_a_remembered_walk_changes_unseen() {
     let set = staying(&tables);
     let rules = MappedRuleCache::new(RuleCacheSize::DEFAULT).unwrap();
     let walker = Walker::new(ABI, rules.rules());
-    let mut addresses = vec![RuntimeAddr(0); MOST];
+    let mut addresses = vec![RuntimeAddr(0); MAX_FRAMES];
     let mut changes = 0;
     for seed in 0..60 {
         let top = Inner {
@@ -420,7 +420,7 @@ fn no_word_of_a_remembered_walk_changes_unseen() {
             is_shown: true,
         };
         let stack = RandomStack::new(4096, seed, 0, 0);
-        by_cursor(&top, &set, &stack, MOST);
+        by_cursor(&top, &set, &stack, MAX_FRAMES);
         let read = stack.read.take();
         for (at, value) in read
             .iter()
@@ -432,7 +432,7 @@ fn no_word_of_a_remembered_walk_changes_unseen() {
             }
             let mut changed = stack.clone();
             changed.change(at, value, seed ^ 0x5a5a_5a5a);
-            let (expected, _) = by_cursor(&top, &set, &changed, MOST);
+            let (expected, _) = by_cursor(&top, &set, &changed, MAX_FRAMES);
             let walk = walker.walk_again(&mut memo, &top, &set, &changed, &mut addresses);
             let found = addresses[..walk.frames].iter().map(|address| address.0);
             assert!(found.eq(expected.addresses), "{seed} {at:#x}");

@@ -4,12 +4,21 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 fn map(pages: usize, protection: c_int) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping, at any address.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE, protection, flags, -1, 0) };
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            pages * PAGE_BYTES,
+            protection,
+            flags,
+            -1,
+            0,
+        )
+    };
     assert_ne!(at, libc::MAP_FAILED);
     at.addr()
 }
@@ -36,13 +45,21 @@ const FUNCTIONS: [&str; 2] = ["by_frame_pointer", "by_expression"];
 
 #[test]
 fn a_cfa_that_is_none() {
-    let lies = Library::of("lies.S");
+    let lies = Library::from_source("lies.S");
     let mut watcher = Watcher::new();
     watcher.asks_glibc = false;
     let none = map(4, libc::PROT_NONE);
-    let (low, high) = (map(2, libc::PROT_READ | libc::PROT_WRITE), none + 4 * PAGE);
+    let (low, high) = (
+        map(2, libc::PROT_READ | libc::PROT_WRITE),
+        none + 4 * PAGE_BYTES,
+    );
     // SAFETY: the second of the two pages just mapped.
-    unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(low + PAGE), PAGE) };
+    unsafe {
+        libc::munmap(
+            std::ptr::with_exposed_provenance_mut(low + PAGE_BYTES),
+            PAGE_BYTES,
+        )
+    };
     let local = 0_u64;
     let here = (&raw const local).addr();
     for function in FUNCTIONS {
@@ -52,13 +69,13 @@ fn a_cfa_that_is_none() {
             8,
             16,
             none,
-            none + PAGE,
+            none + PAGE_BYTES,
             high - 8,
             // Across the end of the mapping.
-            low + PAGE - 8,
-            low + PAGE - 4,
-            low + PAGE,
-            low + PAGE + 4,
+            low + PAGE_BYTES - 8,
+            low + PAGE_BYTES - 4,
+            low + PAGE_BYTES,
+            low + PAGE_BYTES + 4,
             1 << 47,
             (1 << 47) - 16,
             (1 << 47) - 8,
@@ -84,7 +101,7 @@ fn a_cfa_that_is_none() {
 /// A caller's frame pointer and an invalid return address, at any position.
 #[test]
 fn a_return_address_that_is_none() {
-    let lies = Library::of("lies.S");
+    let lies = Library::from_source("lies.S");
     let mut watcher = Watcher::new();
     watcher.asks_glibc = false;
     let mut heap = vec![0_usize; 64];
@@ -110,7 +127,7 @@ fn a_return_address_that_is_none() {
 /// A frame that is its own caller, and two that are each other's.
 #[test]
 fn circles() {
-    let lies = Library::of("lies.S");
+    let lies = Library::from_source("lies.S");
     let mut watcher = Watcher::new();
     watcher.asks_glibc = false;
     let code = lies.symbol("behind_call").addr();
@@ -143,14 +160,14 @@ fn below_the_stack_of_a_thread() {
     // A stack of 64 pages below an unreadable page, both below this thread's stack. Where threads
     // have ended, there is room above first.
     let mut stacks = std::iter::repeat_with(|| map(65, libc::PROT_READ | libc::PROT_WRITE));
-    let is_below = |stack: &usize| stack + 64 * PAGE < here;
+    let is_below = |stack: &usize| stack + 64 * PAGE_BYTES < here;
     let stack = stacks.by_ref().take(10_000).find(is_below).unwrap();
-    let guard = stack + 64 * PAGE;
+    let guard = stack + 64 * PAGE_BYTES;
     // SAFETY: the last of the pages just mapped.
     unsafe {
         libc::mprotect(
             std::ptr::with_exposed_provenance_mut(guard),
-            PAGE,
+            PAGE_BYTES,
             libc::PROT_NONE,
         )
     };
@@ -169,7 +186,7 @@ extern "C" fn below_the_main_stack(_: c_int) {
     let mut watcher = Watcher::new();
     // SAFETY: more memory for this test; the allocator copes with a break that has moved.
     let stack = unsafe { libc::sbrk(65 * 4096) };
-    let stack = stack.addr().next_multiple_of(PAGE);
+    let stack = stack.addr().next_multiple_of(PAGE_BYTES);
     // Nothing is mapped there.
     leads_to_from(stack + (1 << 30), stack, &mut watcher);
     IS_DONE.store(true, Ordering::Release);
@@ -204,13 +221,13 @@ fn leads_to_from(cfa: usize, stack: usize, watcher: &mut Watcher) {
         walk(&job.lies, "by_frame_pointer", job.watcher, job.value);
     }
     watcher.asks_glibc = false;
-    let helpers = Library::of("helpers.c");
+    let helpers = Library::from_source("helpers.c");
     let stack = std::ptr::with_exposed_provenance_mut(stack);
     let mut job = DamagedWalk {
-        lies: Library::of("lies.S"),
+        lies: Library::from_source("lies.S"),
         watcher,
         value: cfa,
     };
     let job = (&raw mut job).cast();
-    places::in_coroutine(&helpers, body, job, stack, 64 * PAGE);
+    places::in_coroutine(&helpers, body, job, stack, 64 * PAGE_BYTES);
 }

@@ -185,7 +185,7 @@ fn fall(depth: usize) -> usize {
 }
 
 #[test]
-fn where_the_stack_has_run_over() {
+fn a_handler_walks_an_overflowed_stack() {
     let status = in_child(|| {
         FRESH.store(Box::leak(Box::new(Fresh::new())), Ordering::Relaxed);
         let stack = libc::stack_t {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use unspool_rows::{Memory, Register, Registers, RuntimeAddr};
 use unspool_testing::{Finish as _, alone, alone_by, scratch, this_test, tool};
-use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnThread, RegisterLocation};
+use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnRegisterLocation, OwnThread};
 use unspool_unwind::{Cursor, End, Step, WalkResult};
 
 mod damaged;
@@ -205,13 +205,13 @@ fn is_same(cursor: &OwnCursor, reference: &Cursor) -> bool {
         && (0..REGISTERS).all(|number| {
             let value = reference.registers().get(Register(number));
             let stored = match cursor.register_location(number) {
-                RegisterLocation::Memory(addr) => {
+                OwnRegisterLocation::Memory(addr) => {
                     let mut word = [0; 8];
                     let read = OwnMemory::with_own_stack().read(addr, &mut word);
                     read.ok().map(|()| u64::from_le_bytes(word))
                 }
-                RegisterLocation::SameRegister | RegisterLocation::Value => value,
-                RegisterLocation::Unrecoverable => None,
+                OwnRegisterLocation::SameRegister | OwnRegisterLocation::Value => value,
+                OwnRegisterLocation::Unrecoverable => None,
             };
             value == cursor.register(number) && value == stored
         })
@@ -249,7 +249,7 @@ impl Library {
         Library(handle)
     }
 
-    fn of(source: &str) -> Library {
+    fn from_source(source: &str) -> Library {
         let path = directory().join("library.so");
         build(source, &path, &[]);
         Library::open(&path)

@@ -9,18 +9,18 @@ use std::thread;
 
 use unspool_rows::{CodeAddr, Register, Registers, RuntimeAddr};
 use unspool_testing::alone;
-use unspool_unwind::local::{self, OwnCursor, RegisterLocation, SignalRegisters};
+use unspool_unwind::local::{self, OwnCursor, OwnRegisterLocation, SignalRegisters};
 use unspool_unwind::{Cursor, End, Evidence, WalkResult};
 
 use crate::MAY_NOT_ALLOCATE;
 use crate::frames::{below, by_glibc};
 
-const MOST: usize = 600;
+const MAX_FRAMES: usize = 600;
 
 /// Every frame except the innermost, where the two walks differ.
 fn assert_same_as_glibc() {
     let expected = by_glibc();
-    let mut addresses = [RuntimeAddr(0); MOST];
+    let mut addresses = [RuntimeAddr(0); MAX_FRAMES];
     let walk = local::walk(&mut addresses);
     let found: Vec<u64> = addresses[..walk.frames].iter().map(|a| a.0).collect();
     assert_eq!(found[1..], expected[1..]);
@@ -57,7 +57,7 @@ fn frame_by_frame() {
             loop {
                 found.push(cursor.code().address().0);
                 for register in [3, 6, 12, 13, 14, 15] {
-                    let RegisterLocation::Memory(at) = cursor.register_location(register) else {
+                    let OwnRegisterLocation::Memory(at) = cursor.register_location(register) else {
                         continue;
                     };
                     let at = usize::try_from(at.0).unwrap();
@@ -109,8 +109,8 @@ fn an_address_that_is_returned_to_and_interrupted() {
     let mut registers = Registers::new();
     let top = black_box(&stack).as_ptr().expose_provenance();
     registers.set(Register(7), top as u64);
-    let mut places = [RegisterLocation::Unrecoverable; 17];
-    places[7] = RegisterLocation::SameRegister;
+    let mut places = [OwnRegisterLocation::Unrecoverable; 17];
+    places[7] = OwnRegisterLocation::SameRegister;
     for _ in 0..3 {
         for (code, caller) in [
             (CodeAddr::Return(RuntimeAddr(address)), 0x2222),
@@ -125,13 +125,13 @@ fn an_address_that_is_returned_to_and_interrupted() {
 
 /// A handler's result, in preallocated memory.
 struct HandlerWalk {
-    addresses: [RuntimeAddr; MOST],
+    addresses: [RuntimeAddr; MAX_FRAMES],
     walk: Option<WalkResult>,
 }
 
 thread_local! {
     static FOUND: RefCell<HandlerWalk> = const {
-        RefCell::new(HandlerWalk { addresses: [RuntimeAddr(0); MOST], walk: None })
+        RefCell::new(HandlerWalk { addresses: [RuntimeAddr(0); MAX_FRAMES], walk: None })
     };
 }
 
@@ -159,7 +159,7 @@ extern "C" fn walk_what_was_interrupted(_: c_int, _: *mut c_void, context: *mut 
 /// From the context of a handler on the same stack, and on its own: the interrupted address and
 /// every caller.
 #[test]
-fn what_a_signal_has_interrupted() {
+fn a_handler_walks_the_interrupted_frames() {
     let check = |on_stack: bool| {
         let flags = if on_stack { libc::SA_ONSTACK } else { 0 };
         let signal = if on_stack { libc::SIGIO } else { libc::SIGURG };
@@ -228,7 +228,7 @@ extern "C" fn walk_in_the_storm(_: c_int, _: *mut c_void, _: *mut c_void) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the own thread's.
     unsafe { errno.write(55) };
-    let mut addresses = [RuntimeAddr(0); MOST];
+    let mut addresses = [RuntimeAddr(0); MAX_FRAMES];
     let walk = local::walk(&mut addresses);
     // SAFETY: the own thread's.
     let errno = unsafe { errno.read() };
@@ -263,7 +263,7 @@ fn a_storm_of_signals() {
         while !IS_OVER.load(Ordering::Relaxed) {
             depth = (depth + 7) % 200;
             below(depth, &mut || {
-                let mut addresses = [RuntimeAddr(0); MOST];
+                let mut addresses = [RuntimeAddr(0); MAX_FRAMES];
                 let walk = local::walk(&mut addresses);
                 assert!(is_right(&addresses, walk), "{walk:?}");
             });

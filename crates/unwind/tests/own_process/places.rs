@@ -56,7 +56,7 @@ fn in_all_frames(helpers: &Library, watcher: &mut Watcher) {
 
 #[test]
 fn in_a_handler_of_a_raised_signal() {
-    let helpers = Library::of("helpers.c");
+    let helpers = Library::from_source("helpers.c");
     let mut watcher = Watcher::new();
     for alternate in [0, 1, 0, 1, 1] {
         in_handler(&helpers, &mut watcher, alternate, 0);
@@ -68,14 +68,14 @@ fn in_a_handler_of_a_raised_signal() {
 
 #[test]
 fn in_frames_of_many_kinds() {
-    let helpers = Library::of("helpers.c");
+    let helpers = Library::from_source("helpers.c");
     in_all_frames(&helpers, &mut Watcher::new());
 }
 
 /// Frames that align their stack are remembered like all others.
 #[test]
 fn realigned_frames_are_remembered() {
-    let helpers = Library::of("helpers.c");
+    let helpers = Library::from_source("helpers.c");
     let mut watcher = Watcher::new();
     // After walks with useless memos some are not remembered.
     for _ in 0..20 {
@@ -89,7 +89,7 @@ fn realigned_frames_are_remembered() {
 
 #[test]
 fn in_coroutines() {
-    let helpers = Library::of("helpers.c");
+    let helpers = Library::from_source("helpers.c");
     let mut watcher = Watcher::new();
     let mut stack = vec![0_u64; 1 << 17];
     for _ in 0..3 {
@@ -110,7 +110,7 @@ fn after_a_fork() {
 }
 
 fn in_a_child() {
-    let helpers = Library::of("helpers.c");
+    let helpers = Library::from_source("helpers.c");
     let mut watcher = Watcher::new();
     helpers.call("deep", &mut watcher, 10_usize);
     // SAFETY: the child walks, compares and exits; no other thread has a lock.
@@ -131,7 +131,7 @@ fn in_a_child() {
 #[test]
 fn in_a_timers_handler() {
     alone(|| {
-        let helpers = Library::of("helpers.c");
+        let helpers = Library::from_source("helpers.c");
         let mut watcher = Watcher::new();
         for alternate in [0, 1, 0, 1] {
             in_handler(&helpers, &mut watcher, alternate, 1);

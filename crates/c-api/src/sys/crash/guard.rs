@@ -50,14 +50,14 @@ type HandlerFn = unsafe extern "C" fn(*mut c_void);
 ///
 /// The function can be called with the job.
 #[unsafe(naked)]
-unsafe extern "C" fn call(run: HandlerFn, job: *mut c_void) {
+unsafe extern "C" fn call(handler: HandlerFn, job: *mut c_void) {
     call_with_caller_context!("rdx", call_from)
 }
 
-unsafe extern "C" fn call_from(run: HandlerFn, job: *mut c_void, saved: &mut CallerContext) {
-    CALLER.store(saved, Ordering::Relaxed);
+unsafe extern "C" fn call_from(handler: HandlerFn, job: *mut c_void, context: &mut CallerContext) {
+    CALLER.store(context, Ordering::Relaxed);
     // SAFETY: the caller's promise.
-    unsafe { run(job) };
+    unsafe { handler(job) };
 }
 
 /// Clears the guard. The process may have been forked while its parent was in a guarded call.

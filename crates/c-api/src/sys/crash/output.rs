@@ -30,7 +30,7 @@ impl OutputTargets {
     pub(super) fn find() -> OutputTargets {
         OutputTargets {
             log: log(),
-            standard_error: DeviceInode::of_descriptor(libc::STDERR_FILENO),
+            standard_error: DeviceInode::from_descriptor(libc::STDERR_FILENO),
         }
     }
 
@@ -39,7 +39,7 @@ impl OutputTargets {
         let log = self.log.as_ref().and_then(FixedPath::terminated);
         let log = log.and_then(files::open_log);
         let standard_error = || {
-            let now = DeviceInode::of_descriptor(libc::STDERR_FILENO)?;
+            let now = DeviceInode::from_descriptor(libc::STDERR_FILENO)?;
             let is_it =
                 self.standard_error == Some(now) || files::is_for_messages(libc::STDERR_FILENO);
             is_it.then_some(libc::STDERR_FILENO)

@@ -36,7 +36,11 @@ type HandlerFn = unsafe extern "C" fn(*mut c_void);
 /// # Safety
 ///
 /// The function can be called with the argument.
-pub(super) unsafe fn call_with_room(own: &libc::stack_t, run: HandlerFn, argument: *mut c_void) {
+pub(super) unsafe fn call_with_room(
+    own: &libc::stack_t,
+    handler: HandlerFn,
+    argument: *mut c_void,
+) {
     // The reserve is never given back, even by a process that shares this one's memory.
     let reserve = match has_room(own) {
         true => ptr::null_mut(),
@@ -44,9 +48,9 @@ pub(super) unsafe fn call_with_room(own: &libc::stack_t, run: HandlerFn, argumen
     };
     if reserve.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { run(argument) }
+        unsafe { handler(argument) }
     } else {
-        let mut moved = ReserveCall { run, argument };
+        let mut moved = ReserveCall { handler, argument };
         // SAFETY: the reserve has no other user; the function takes this.
         unsafe { call_on(reserve, run_on_reserve, (&raw mut moved).cast()) }
     }
@@ -54,7 +58,7 @@ pub(super) unsafe fn call_with_room(own: &libc::stack_t, run: HandlerFn, argumen
 
 /// The arguments of the call on the reserve.
 struct ReserveCall {
-    run: HandlerFn,
+    handler: HandlerFn,
     argument: *mut c_void,
 }
 
@@ -66,14 +70,14 @@ unsafe extern "C" fn run_on_reserve(moved: *mut c_void) {
     // handler.
     use_none();
     // SAFETY: the promise of `call_with_room`'s caller.
-    unsafe { (moved.run)(moved.argument) }
+    unsafe { (moved.handler)(moved.argument) }
 }
 
 /// # Safety
 ///
 /// `stack_end` is the high end of an unused stack; the function can be called with the argument.
 #[unsafe(naked)]
-unsafe extern "C" fn call_on(stack_end: *mut c_void, run: HandlerFn, argument: *mut c_void) {
+unsafe extern "C" fn call_on(stack_end: *mut c_void, handler: HandlerFn, argument: *mut c_void) {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",

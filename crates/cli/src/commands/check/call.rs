@@ -83,7 +83,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     for module in &mut modules {
         module.path = path;
     }
-    let told = CallSummary {
+    let summary = CallSummary {
         path,
         function,
         seed: args.call_args.seed,
@@ -95,15 +95,15 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     };
     let mut out = Vec::new();
     match format {
-        Format::Text => print_text(&mut out, &told)?,
-        Format::Json => print_json(&mut out, &told)?,
+        Format::Text => print_text(&mut out, &summary)?,
+        Format::Json => print_json(&mut out, &summary)?,
     }
     match &args.step_args.output {
         Some(path) => commands::write(path, &out, None)?,
         None => output::print(&out)?,
     }
     let has_returned =
-        |called: &CallResult| matches!(&called.end, CallEnd::Returned(lost) if lost.is_empty());
+        |result: &CallResult| matches!(&result.end, CallEnd::Returned(lost) if lost.is_empty());
     let is_clean = report.calls.iter().all(has_returned) && !run::has_findings(&report.report);
     Ok(ExitCode::from(match is_clean {
         true => 0,
@@ -217,20 +217,20 @@ fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
 
 impl CallSummary<'_> {
     /// The function at an address in the file, and the distance from its start.
-    fn symbol_at(&self, spot: &StopLocation) -> Option<(String, u64)> {
-        let at = spot.vaddr?;
+    fn symbol_at(&self, location: &StopLocation) -> Option<(String, u64)> {
+        let at = location.vaddr?;
         let symbol = self.symbols.as_ref()?.lookup(at)?;
         let distance = at.0.saturating_sub(symbol.address.0);
         Some((demangle(&symbol.name).into_owned(), distance))
     }
 
-    fn describe(&self, spot: &StopLocation) -> String {
-        let file = spot.file.as_deref();
-        match (self.symbol_at(spot), spot.vaddr, file) {
+    fn describe(&self, location: &StopLocation) -> String {
+        let file = location.file.as_deref();
+        match (self.symbol_at(location), location.vaddr, file) {
             (Some((name, distance)), ..) => format!("{name}+{distance:#x}"),
             (None, Some(at), _) => at.to_string(),
-            (None, None, Some(file)) => format!("{:#x} in {}", spot.address, file.display()),
-            (None, None, None) => format!("{:#x}, where no file is mapped", spot.address),
+            (None, None, Some(file)) => format!("{:#x} in {}", location.address, file.display()),
+            (None, None, None) => format!("{:#x}, where no file is mapped", location.address),
         }
     }
 
@@ -260,12 +260,12 @@ impl CallSummary<'_> {
     }
 }
 
-fn describe_clobbered(lost: &ClobberedRegister) -> String {
+fn describe_clobbered(clobbered: &ClobberedRegister) -> String {
     let ClobberedRegister {
         register,
         expected,
         found,
-    } = lost;
+    } = clobbered;
     format!("{register} is {found:#x}, and was to be {expected:#x}")
 }
 
@@ -281,9 +281,9 @@ fn signal_name(signal: i32) -> Cow<'static, str> {
     })
 }
 
-fn print_text(out: &mut impl Write, told: &CallSummary<'_>) -> io::Result<()> {
-    run::print_text(out, &told.modules)?;
-    for function in told.modules.iter().flat_map(|module| &module.functions) {
+fn print_text(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()> {
+    run::print_text(out, &summary.modules)?;
+    for function in summary.modules.iter().flat_map(|module| &module.functions) {
         let never = &function.rows.not_executed;
         if !never.is_empty() {
             let distances = never.iter().map(|at| at.0.saturating_sub(function.start.0));
@@ -299,8 +299,8 @@ fn print_text(out: &mut impl Write, told: &CallSummary<'_>) -> io::Result<()> {
         }
     }
     let mut failed = 0;
-    for (number, called) in (1..).zip(told.calls) {
-        let Some(failure) = told.failure(&called.end) else {
+    for (number, called) in (1..).zip(summary.calls) {
+        let Some(failure) = summary.failure(&called.end) else {
             continue;
         };
         failed += 1;
@@ -308,20 +308,20 @@ fn print_text(out: &mut impl Write, told: &CallSummary<'_>) -> io::Result<()> {
         let values: Vec<String> = values
             .map(|(name, value)| format!("{name}={value:#x}"))
             .collect();
-        writeln!(out, "{}: call {number} {failure}", told.function)?;
+        writeln!(out, "{}: call {number} {failure}", summary.function)?;
         writeln!(out, "    called with {}", values.join(" "))?;
     }
-    let count = told.calls.len();
+    let count = summary.calls.len();
     writeln!(
         out,
         "{}: {} of {count} calls returned with all registers preserved (--seed {})",
-        told.function,
+        summary.function,
         count - failed,
-        told.seed
+        summary.seed
     )?;
-    if told.missing > 0 {
-        let missing = told.missing;
-        let function = told.function;
+    if summary.missing > 0 {
+        let missing = summary.missing;
+        let function = summary.function;
         writeln!(
             out,
             "{function}: {missing} calls were not made, since one had not returned in time"
@@ -330,48 +330,48 @@ fn print_text(out: &mut impl Write, told: &CallSummary<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn print_json(out: &mut impl Write, told: &CallSummary<'_>) -> io::Result<()> {
+fn print_json(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()> {
     let body = json!({
         "unspool": env!("CARGO_PKG_VERSION"),
-        "function": told.function,
-        "seed": told.seed,
-        "calls_not_made": told.missing,
-        "calls": told.calls.iter().map(|called| as_json(told, called)).collect::<Vec<_>>(),
-        "files": told.modules.iter().map(run::as_json).collect::<Vec<_>>(),
+        "function": summary.function,
+        "seed": summary.seed,
+        "calls_not_made": summary.missing,
+        "calls": summary.calls.iter().map(|called| as_json(summary, called)).collect::<Vec<_>>(),
+        "files": summary.modules.iter().map(run::as_json).collect::<Vec<_>>(),
     });
     output::write_document(out, JsonLayout::Pretty, "check-call", &body)
 }
 
-fn as_json(told: &CallSummary<'_>, called: &CallResult) -> Value {
-    let values = ARGUMENTS.iter().zip(called.arguments);
+fn as_json(summary: &CallSummary<'_>, result: &CallResult) -> Value {
+    let values = ARGUMENTS.iter().zip(result.arguments);
     let arguments: serde_json::Map<String, Value> = values
         .map(|(name, value)| ((*name).to_owned(), json!(output::address(value))))
         .collect();
-    let spot = |spot: &StopLocation| {
-        let place = told.symbol_at(spot);
+    let location = |location: &StopLocation| {
+        let place = summary.symbol_at(location);
         // The temporary file is removed afterwards.
-        let file = match spot.vaddr {
-            Some(_) => Some(told.path),
-            None => spot.file.as_deref(),
+        let file = match location.vaddr {
+            Some(_) => Some(summary.path),
+            None => location.file.as_deref(),
         };
         json!({
-            "address": output::address(spot.vaddr.map_or(spot.address, |at| at.0)),
+            "address": output::address(location.vaddr.map_or(location.address, |at| at.0)),
             "file": file.map(Path::to_string_lossy),
             "function": place.as_ref().map(|(name, _)| name),
             "offset": place.as_ref().map(|(_, offset)| offset),
         })
     };
-    let (end, signal, at) = match &called.end {
+    let (end, signal, at) = match &result.end {
         CallEnd::Returned(_) => ("returned", None, None),
-        CallEnd::Signal(signal, at) => ("signal", Some(signal_name(*signal)), Some(spot(at))),
-        CallEnd::TimedOut(at) => ("late", None, at.as_ref().map(spot)),
+        CallEnd::Signal(signal, at) => ("signal", Some(signal_name(*signal)), Some(location(at))),
+        CallEnd::TimedOut(at) => ("late", None, at.as_ref().map(location)),
         CallEnd::Ended(_) => ("ended", None, None),
     };
-    let lost: Vec<Value> = match &called.end {
+    let lost: Vec<Value> = match &result.end {
         CallEnd::Returned(lost) => lost.iter().map(clobbered_as_json).collect(),
         _ => Vec::new(),
     };
-    let status = match &called.end {
+    let status = match &result.end {
         CallEnd::Ended(status) => Some(run::describe(*status)),
         _ => None,
     };
@@ -385,10 +385,10 @@ fn as_json(told: &CallSummary<'_>, called: &CallResult) -> Value {
     })
 }
 
-fn clobbered_as_json(lost: &ClobberedRegister) -> Value {
+fn clobbered_as_json(clobbered: &ClobberedRegister) -> Value {
     json!({
-        "register": lost.register,
-        "expected": output::address(lost.expected),
-        "found": output::address(lost.found),
+        "register": clobbered.register,
+        "expected": output::address(clobbered.expected),
+        "found": output::address(clobbered.found),
     })
 }

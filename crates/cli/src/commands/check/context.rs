@@ -10,7 +10,7 @@ use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
 use unspool_rows::Vaddr;
 
 use super::FileReport;
-use super::edit::Advice;
+use super::edit::FixAction;
 use super::source;
 use super::suppressions::Suppression;
 
@@ -28,7 +28,7 @@ pub(super) struct LocatedFinding {
     /// The line after which to write the directive.
     pub(super) after_line: Option<u32>,
     /// What `--fix` would do about it, if known.
-    pub(super) advice: Option<Advice>,
+    pub(super) advice: Option<FixAction>,
     /// The command that writes entries for the file, if there is one.
     pub(super) writer: Option<String>,
     /// Why it does not count, if it is suppressed.
@@ -118,7 +118,7 @@ impl<'s> FindingLocator<'s> {
         &mut self,
         finding: Finding,
         source: Option<(String, u32)>,
-        told: usize,
+        reported: usize,
     ) -> LocatedFinding {
         /// The number of instructions shown before a finding's instruction, and from it on.
         const LISTED_INSTRUCTIONS: (usize, usize) = (3, 2);
@@ -126,7 +126,7 @@ impl<'s> FindingLocator<'s> {
         const MAX_LISTINGS: usize = 1000;
         let symbol = self.symbols.lookup(finding.address);
         let (mut lines, mut path) = (Vec::new(), None);
-        if told < MAX_LISTINGS {
+        if reported < MAX_LISTINGS {
             lines = self.subject.listing(
                 &mut self.analyzer,
                 finding.address,

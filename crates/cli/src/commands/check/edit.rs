@@ -97,9 +97,9 @@ impl Edit {
     /// The text after the changes.
     pub(super) fn applied(&self, source: &AssemblySource) -> AssemblySource {
         let mut changed = source.clone();
-        let mut changes: Vec<&LineEdit> = self.0.iter().collect();
-        changes.sort_by_key(|change| change.line());
-        for change in changes.into_iter().rev() {
+        let mut edits: Vec<&LineEdit> = self.0.iter().collect();
+        edits.sort_by_key(|change| change.line());
+        for change in edits.into_iter().rev() {
             change.apply(&mut changed);
         }
         changed
@@ -120,9 +120,9 @@ impl Edit {
     }
 
     /// Its effect on the file that the text was made from.
-    pub(super) fn advice(&self, source: &AssemblySource) -> Option<Advice> {
+    pub(super) fn advice(&self, source: &AssemblySource) -> Option<FixAction> {
         let steps = self.0.iter().map(|change| change.step(source));
-        steps.collect::<Option<_>>().map(Advice::Steps)
+        steps.collect::<Option<_>>().map(FixAction::Steps)
     }
 }
 
@@ -197,30 +197,30 @@ impl fmt::Display for EditStep {
 
 /// The action of `--fix` on a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Advice {
+pub(super) enum FixAction {
     /// It changes lines.
     Steps(Vec<EditStep>),
     /// It removes the function's directives, and writes all that it needs.
     Annotate,
 }
 
-impl Advice {
+impl FixAction {
     pub(super) fn as_json(&self) -> Value {
         match self {
-            Advice::Steps(steps) => steps.iter().map(EditStep::as_json).collect(),
-            Advice::Annotate => json!([{ "do": "annotate" }]),
+            FixAction::Steps(steps) => steps.iter().map(EditStep::as_json).collect(),
+            FixAction::Annotate => json!([{ "do": "annotate" }]),
         }
     }
 }
 
-impl fmt::Display for Advice {
+impl fmt::Display for FixAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Advice::Steps(steps) => {
+            FixAction::Steps(steps) => {
                 let steps: Vec<String> = steps.iter().map(EditStep::to_string).collect();
                 f.write_str(&steps.join("; "))
             }
-            Advice::Annotate => f.write_str("--fix writes all directives of the function"),
+            FixAction::Annotate => f.write_str("--fix writes all directives of the function"),
         }
     }
 }

@@ -24,7 +24,7 @@ use unspool_table_store as tables;
 
 use super::allow::AllowComments;
 use super::context::LocatedFinding;
-use super::edit::{Advice, Edit, LineEdit, correct, with_names};
+use super::edit::{Edit, FixAction, LineEdit, correct, with_names};
 use super::source;
 
 use crate::args::CheckArgs;
@@ -92,16 +92,18 @@ pub(super) fn advise(
 ) -> anyhow::Result<()> {
     /// Each is a run of the assembler.
     const MAX_ASSEMBLER_RUNS: usize = 100;
-    let mut standing = findings.iter().filter(|told| told.suppression.is_none());
+    let mut standing = findings
+        .iter()
+        .filter(|finding| finding.suppression.is_none());
     if standing.next().is_none() {
         return Ok(());
     }
     let text = super::super::read_text(path)?;
     let least = super::minimum_severity(args, CodeOrigin::HandWritten).max(Severity::Unproven);
     let fixed = fix(path, &text, least, MAX_ASSEMBLER_RUNS)?;
-    for told in findings {
-        let key = FindingKey::new(file, &told.finding);
-        told.advice = key.and_then(|key| fixed.advice.get(&key).cloned());
+    for finding in findings {
+        let key = FindingKey::new(file, &finding.finding);
+        finding.advice = key.and_then(|key| fixed.advice.get(&key).cloned());
     }
     Ok(())
 }
@@ -110,7 +112,7 @@ pub(super) fn advise(
 struct FixResult {
     source: AssemblySource,
     /// The actions on findings of the original text, if known.
-    advice: BTreeMap<FindingKey, Advice>,
+    advice: BTreeMap<FindingKey, FixAction>,
     /// The number of fixed findings.
     fixed: usize,
     /// The remaining findings: their lines, and why.
@@ -220,18 +222,18 @@ impl DraftFinding {
 #[derive(Debug, Clone)]
 struct SourceDraft {
     source: AssemblySource,
-    problems: Vec<DraftFinding>,
+    findings: Vec<DraftFinding>,
     /// The edits so far, and the findings that they are about.
-    applied: Vec<(FindingKey, Advice)>,
+    applied: Vec<(FindingKey, FixAction)>,
 }
 
 impl SourceDraft {
     fn keys(&self) -> BTreeSet<&FindingKey> {
-        self.problems.iter().map(|problem| &problem.key).collect()
+        self.findings.iter().map(|problem| &problem.key).collect()
     }
 
     /// Records the edits since another draft, for findings that are gone.
-    fn follow(&mut self, before: &SourceDraft, advice: Option<&Advice>) {
+    fn follow(&mut self, before: &SourceDraft, advice: Option<&FixAction>) {
         let keys = self.keys();
         let gone = before.keys().into_iter().filter(|key| !keys.contains(key));
         let gone = gone.filter_map(|key| Some((key.clone(), advice?.clone())));
@@ -240,35 +242,35 @@ impl SourceDraft {
 
     /// Whether a register's slot is reported where the CFA is wrong: a directive relative to the
     /// CFA would place it wrongly.
-    fn is_cfa_wrong_at(&self, problem: &DraftFinding) -> bool {
-        let mut others = self.problems.iter();
-        match problem.cfa {
-            Some(is_wrong) => is_wrong && !problem.is_of_cfa(),
+    fn is_cfa_wrong_at(&self, finding: &DraftFinding) -> bool {
+        let mut others = self.findings.iter();
+        match finding.cfa {
+            Some(is_wrong) => is_wrong && !finding.is_of_cfa(),
             // An expression, with a finding from its start on.
             None => others.any(|other| {
-                !problem.is_of_cfa()
+                !finding.is_of_cfa()
                     && other.is_of_cfa()
                     && other.cfa.is_none()
-                    && other.is_in(&problem.key.section, problem.entry)
-                    && other.key.offset <= problem.key.offset
+                    && other.is_in(&finding.key.section, finding.entry)
+                    && other.key.offset <= finding.key.offset
             }),
         }
     }
 
     /// Whether it has fewer findings than before, and no others.
     fn improves(&self, before: &SourceDraft) -> bool {
-        self.problems.len() < before.problems.len() && self.keys().is_subset(&before.keys())
+        self.findings.len() < before.findings.len() && self.keys().is_subset(&before.keys())
     }
 
     /// The same for an entry up to a finding, and for other entries. Findings further on may only
     /// appear now.
-    fn improves_up_to(&self, before: &SourceDraft, problem: &DraftFinding) -> bool {
+    fn improves_up_to(&self, before: &SourceDraft, finding: &DraftFinding) -> bool {
         let is_further = |other: &&DraftFinding| {
-            other.is_in(&problem.key.section, problem.entry)
-                && other.key.offset > problem.key.offset
+            other.is_in(&finding.key.section, finding.entry)
+                && other.key.offset > finding.key.offset
         };
         let keys = |draft: &SourceDraft| -> BTreeSet<FindingKey> {
-            let counted = draft.problems.iter().filter(|other| !is_further(other));
+            let counted = draft.findings.iter().filter(|other| !is_further(other));
             counted.map(|problem| problem.key.clone()).collect()
         };
         let (after, before) = (keys(self), keys(before));
@@ -285,27 +287,27 @@ fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Resul
         trials: Cell::new(trials),
     };
     let mut draft = fixer.examine(fixer.read(text)?)?;
-    let found = draft.problems.len();
+    let found = draft.findings.len();
     for reach in [FixScope::Whole, FixScope::Part] {
         draft = fixer.all(draft, reach);
     }
-    let refusal = |problem: &DraftFinding| {
-        let reason = fixer.edits(&draft.source, problem, FixScope::Part).err();
+    let refusal = |finding: &DraftFinding| {
+        let reason = fixer.edits(&draft.source, finding, FixScope::Part).err();
         let condition = || {
-            let line = draft.source.condition_around(problem.line?)?;
+            let line = draft.source.condition_around(finding.line?)?;
             draft.source.original(line).map(FixRefusal::Conditional)
         };
-        let cfa = || draft.is_cfa_wrong_at(problem).then_some(FixRefusal::Cfa);
+        let cfa = || draft.is_cfa_wrong_at(finding).then_some(FixRefusal::Cfa);
         let reason = reason.or_else(condition).or_else(cfa);
         let reason = reason.unwrap_or(FixRefusal::NothingFound);
         (
-            problem.line,
-            format!("{} stays: {reason}", problem.key.code.id()),
+            finding.line,
+            format!("{} stays: {reason}", finding.key.code.id()),
         )
     };
     Ok(FixResult {
-        fixed: found - draft.problems.len(),
-        refused: draft.problems.iter().map(refusal).collect(),
+        fixed: found - draft.findings.len(),
+        refused: draft.findings.iter().map(refusal).collect(),
         advice: draft.applied.into_iter().rev().collect(),
         source: draft.source,
     })
@@ -359,7 +361,7 @@ impl Fixer<'_> {
         let machine = Lifter::new(file.abi()).context("no machine")?;
         let mut analyzer = Analyzer::new(machine);
         let line = |at| line_of(&lines, self.path, at);
-        let problem = |finding: Finding| {
+        let draft_finding = |finding: Finding| {
             let key = FindingKey::new(&file, &finding)?;
             let extent = subject.program().extent_at(finding.address.0);
             let listing = subject.listing(&mut analyzer, finding.address, 1, 1);
@@ -387,22 +389,22 @@ impl Fixer<'_> {
             })
         };
         let allows = AllowComments::parse(&source);
-        let told = findings
+        let reported = findings
             .into_iter()
             .filter(|finding| finding.severity >= self.least);
-        let is_allowed = |problem: &DraftFinding| {
-            let comment = problem
+        let is_allowed = |draft_finding: &DraftFinding| {
+            let comment = draft_finding
                 .line
-                .and_then(|line| allows.covering(&source, line, problem.key.code));
+                .and_then(|line| allows.covering(&source, line, draft_finding.key.code));
             comment.is_some()
         };
-        let problems = told
-            .filter_map(problem)
-            .filter(|problem| !is_allowed(problem))
+        let findings = reported
+            .filter_map(draft_finding)
+            .filter(|finding| !is_allowed(finding))
             .collect();
         Ok(SourceDraft {
             source,
-            problems,
+            findings,
             applied: Vec::new(),
         })
     }
@@ -416,18 +418,18 @@ impl Fixer<'_> {
     }
 
     /// Fixes all entries; fixing one may show that another is right.
-    fn all(&self, mut draft: SourceDraft, reach: FixScope) -> SourceDraft {
+    fn all(&self, mut draft: SourceDraft, scope: FixScope) -> SourceDraft {
         loop {
-            let before = draft.problems.len();
+            let before = draft.findings.len();
             let places = draft
-                .problems
+                .findings
                 .iter()
                 .map(|problem| (problem.key.section.clone(), problem.entry));
             let places: BTreeSet<(String, u64)> = places.collect();
             for (section, entry) in places {
-                draft = self.entry(&draft, &section, entry, reach).unwrap_or(draft);
+                draft = self.entry(&draft, &section, entry, scope).unwrap_or(draft);
             }
-            if draft.problems.len() == before {
+            if draft.findings.len() == before {
                 return draft;
             }
         }
@@ -439,10 +441,10 @@ impl Fixer<'_> {
         draft: &SourceDraft,
         section: &str,
         entry: u64,
-        reach: FixScope,
+        scope: FixScope,
     ) -> Option<SourceDraft> {
         let mut own = draft
-            .problems
+            .findings
             .iter()
             .filter(|problem| problem.is_in(section, entry));
         if own.any(|problem| problem.refusal().is_some()) {
@@ -450,17 +452,17 @@ impl Fixer<'_> {
         }
         let is_wanted = |after: &SourceDraft| {
             let mut own = after
-                .problems
+                .findings
                 .iter()
                 .filter(|problem| problem.is_in(section, entry));
-            after.improves(draft) && (reach == FixScope::Part || own.next().is_none())
+            after.improves(draft) && (scope == FixScope::Part || own.next().is_none())
         };
-        let edited = self.step_by_step(draft.clone(), section, entry, reach);
-        match reach {
+        let edited = self.step_by_step(draft.clone(), section, entry, scope);
+        match scope {
             _ if is_wanted(&edited) => Some(edited),
             FixScope::Whole => {
                 let mut anew = self.rewrite_entry(draft, section, entry).find(is_wanted)?;
-                anew.follow(draft, Some(&Advice::Annotate));
+                anew.follow(draft, Some(&FixAction::Annotate));
                 Some(anew)
             }
             FixScope::Part => None,
@@ -473,13 +475,13 @@ impl Fixer<'_> {
         mut draft: SourceDraft,
         section: &str,
         entry: u64,
-        reach: FixScope,
+        scope: FixScope,
     ) -> SourceDraft {
         /// Each costs some runs of the assembler.
         const MAX_STEPS: usize = 200;
         let mut given_up: BTreeSet<FindingKey> = BTreeSet::new();
         for _ in 0..MAX_STEPS {
-            let mut problems = draft.problems.iter();
+            let mut problems = draft.findings.iter();
             let next = problems.find(|problem| {
                 problem.is_in(section, entry)
                     && problem.is_of_rows()
@@ -488,7 +490,7 @@ impl Fixer<'_> {
             let Some(problem) = next.cloned() else {
                 break;
             };
-            match self.step(&draft, &problem, reach) {
+            match self.step(&draft, &problem, scope) {
                 Some(better) => draft = better,
                 None => drop(given_up.insert(problem.key)),
             }
@@ -500,27 +502,27 @@ impl Fixer<'_> {
     fn step(
         &self,
         draft: &SourceDraft,
-        problem: &DraftFinding,
-        reach: FixScope,
+        finding: &DraftFinding,
+        scope: FixScope,
     ) -> Option<SourceDraft> {
         let mut best: Option<SourceDraft> = None;
-        let is_cfa_wrong = draft.is_cfa_wrong_at(problem);
-        for edit in self.edits(&draft.source, problem, reach).ok()? {
+        let is_cfa_wrong = draft.is_cfa_wrong_at(finding);
+        for edit in self.edits(&draft.source, finding, scope).ok()? {
             if is_cfa_wrong && edit.is_counted_from_cfa() {
                 continue;
             }
             let Ok(mut after) = self.examine(edit.applied(&draft.source)) else {
                 continue; // It does not assemble: directives contradict each other.
             };
-            if !after.improves_up_to(draft, problem) {
+            if !after.improves_up_to(draft, finding) {
                 continue;
             }
-            let left = after.problems.len();
-            if best.as_ref().is_none_or(|best| left < best.problems.len()) {
+            let left = after.findings.len();
+            if best.as_ref().is_none_or(|best| left < best.findings.len()) {
                 let is_clean = !after
-                    .problems
+                    .findings
                     .iter()
-                    .any(|other| other.is_in(&problem.key.section, problem.entry));
+                    .any(|other| other.is_in(&finding.key.section, finding.entry));
                 after.follow(draft, edit.advice(&draft.source).as_ref());
                 best = Some(after);
                 if is_clean {
@@ -536,30 +538,30 @@ impl Fixer<'_> {
     fn edits(
         &self,
         source: &AssemblySource,
-        problem: &DraftFinding,
-        reach: FixScope,
+        finding: &DraftFinding,
+        scope: FixScope,
     ) -> Result<Vec<Edit>, FixRefusal> {
-        if let Some(refusal) = problem.refusal() {
+        if let Some(refusal) = finding.refusal() {
             return Err(refusal);
         }
-        let line = problem.line.ok_or(FixRefusal::NoLine)?;
-        if problem.shares_line {
+        let line = finding.line.ok_or(FixRefusal::NoLine)?;
+        if finding.shares_line {
             return Err(FixRefusal::OneLine);
         }
         if source.is_repeated(line) {
             return Err(FixRefusal::Repeated);
         }
-        if problem.key.code == FindingCode::EntryTooShort {
+        if finding.key.code == FindingCode::EntryTooShort {
             return Ok(extend_entry(source, line));
         }
         let mut edits = Vec::new();
         let places = source.insertion_points_before(line);
         let above = source.gap_before(line).directives;
-        let (removable, below) = match reach {
+        let (removable, below) = match scope {
             FixScope::Whole => (above.as_slice(), source.gap_after(line).directives),
             FixScope::Part => (&[][..], Vec::new()),
         };
-        if let (Some(Hint::I386Numbering { arch, .. }), FixScope::Whole) = (problem.hint, reach) {
+        if let (Some(Hint::I386Numbering { arch, .. }), FixScope::Whole) = (finding.hint, scope) {
             edits.extend(self.with_i386_registers(source, line, arch));
         }
         let moved = |from: u32, before: u32| {
@@ -573,22 +575,22 @@ impl Fixer<'_> {
         let take_out = |line: &u32| Edit(vec![LineEdit::Remove { line: *line }]);
         edits.extend(removable.iter().rev().map(take_out));
         edits.extend(above.iter().rev().filter_map(|line| {
-            let replacement = correct(source.directive(*line), problem.fix.as_ref()?)?;
+            let replacement = correct(source.directive(*line), finding.fix.as_ref()?)?;
             Some(Edit(vec![LineEdit::Replace {
                 line: *line,
                 replacement,
             }]))
         }));
-        if problem.is_behind_exit {
+        if finding.is_behind_exit {
             edits.extend(remember_state(source, line));
         }
         // After an exit, no earlier instruction leads to the row. The directive must then not
         // depend on a condition.
         let places = places.into_iter();
         let places =
-            places.filter(|_| !problem.is_behind_exit || source.has_unconditional_gap(line));
+            places.filter(|_| !finding.is_behind_exit || source.has_unconditional_gap(line));
         edits.extend(places.filter_map(|before| {
-            let directive = problem.fix.clone()?;
+            let directive = finding.fix.clone()?;
             Some(Edit(vec![LineEdit::Insert { before, directive }]))
         }));
         // An offset from the CFA would be right only if no condition leaves out a line.
@@ -626,11 +628,11 @@ impl Fixer<'_> {
         entry: u64,
     ) -> impl Iterator<Item = SourceDraft> + 's {
         let mut own = draft
-            .problems
+            .findings
             .iter()
             .filter(move |problem| problem.is_in(section, entry));
-        let is_known = |problem: &&DraftFinding| {
-            problem.is_of_rows() || problem.key.code == FindingCode::NoEntry
+        let is_known = |finding: &&DraftFinding| {
+            finding.is_of_rows() || finding.key.code == FindingCode::NoEntry
         };
         let problem = own.find(is_known);
         let strips = problem
@@ -679,8 +681,8 @@ impl Fixer<'_> {
 }
 
 /// The entries that may be removed and rewritten.
-fn entries_to_remove(source: &AssemblySource, problem: &DraftFinding) -> Vec<Vec<Range<u32>>> {
-    let Some(line) = problem.line else {
+fn entries_to_remove(source: &AssemblySource, finding: &DraftFinding) -> Vec<Vec<Range<u32>>> {
+    let Some(line) = finding.line else {
         return Vec::new();
     };
     let around = source.entry_around(line);

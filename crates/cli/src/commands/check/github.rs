@@ -10,15 +10,19 @@ use crate::output;
 pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
     let mut out = output::text();
     for file in checked {
-        for told in file.unsuppressed() {
-            let (path, line) = told.place(file);
-            let level = level(told.finding.severity);
+        for finding in file.unsuppressed() {
+            let (path, line) = finding.place(file);
+            let level = level(finding.finding.severity);
             write!(out, "::{level} file={}", escaped(&path, &[':', ',']))?;
             if let Some(line) = line {
                 write!(out, ",line={line}")?;
             }
-            let title = format!("{} {}", told.finding.code.id(), told.finding.code.name());
-            writeln!(out, ",title={title}::{}", escaped(&told.sentence(), &[]))?;
+            let title = format!(
+                "{} {}",
+                finding.finding.code.id(),
+                finding.finding.code.name()
+            );
+            writeln!(out, ",title={title}::{}", escaped(&finding.sentence(), &[]))?;
         }
         for remark in &file.remarks {
             let (level, path) = (level(remark.severity), escaped(&remark.path, &[':', ',']));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::edit::Advice;
+use super::edit::FixAction;
 use super::suppress::Remark;
 use super::{FileReport, LocatedFinding};
 use crate::output;
@@ -38,30 +38,30 @@ fn file_as_json(file: &FileReport) -> Value {
 }
 
 /// One finding.
-pub(super) fn finding_as_json(told: &LocatedFinding) -> Value {
-    let finding = &told.finding;
+pub(super) fn finding_as_json(located_finding: &LocatedFinding) -> Value {
+    let finding = &located_finding.finding;
     json!({
         "code": finding.code.id(),
         "name": finding.code.name(),
         "verdict": finding.severity.name(),
-        "file": told.source.as_ref().map(|(file, _)| file),
-        "line": told.source.as_ref().map(|(_, line)| line),
-        "function": told.function.as_ref().map(|(name, _)| name),
-        "offset": told.function.as_ref().map(|(_, offset)| offset),
+        "file": located_finding.source.as_ref().map(|(file, _)| file),
+        "line": located_finding.source.as_ref().map(|(_, line)| line),
+        "function": located_finding.function.as_ref().map(|(name, _)| name),
+        "offset": located_finding.function.as_ref().map(|(_, offset)| offset),
         "address": output::address(finding.address.0),
         "subject": finding.subject,
         "declared": finding.declared,
         "computed": finding.computed,
         "places": finding.occurrences,
         "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
-        "path": told.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
+        "path": located_finding.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
         "fix": finding.fix,
         "hint": finding.hint.map(|hint| hint.to_string()),
-        "remedy": told.remedy(),
-        "fix_after_line": told.after_line,
-        "edits": told.advice.as_ref().map(Advice::as_json),
-        "suppressed": told.suppression.as_ref().map(|suppression| json!({
-            "by": suppression.by.name(),
+        "remedy": located_finding.remedy(),
+        "fix_after_line": located_finding.after_line,
+        "edits": located_finding.advice.as_ref().map(FixAction::as_json),
+        "suppressed": located_finding.suppression.as_ref().map(|suppression| json!({
+            "by": suppression.kind.name(),
             "reason": suppression.reason,
         })),
     })

@@ -155,17 +155,17 @@ fn locate_findings(
         return Ok(Vec::new());
     };
     let findings = findings.into_iter().enumerate();
-    let told = findings.map(|(number, finding)| {
+    let located_findings = findings.map(|(number, finding)| {
         let source = surroundings.source(finding.address);
         surroundings.locate(finding, source, number)
     });
-    Ok(told.collect())
+    Ok(located_findings.collect())
 }
 
 pub(super) fn print_text(out: &mut impl Write, modules: &[ModuleRun<'_>]) -> io::Result<()> {
     for module in modules {
-        for told in &module.findings {
-            report(out, module.path, told)?;
+        for finding in &module.findings {
+            report(out, module.path, finding)?;
         }
         let count = module.functions.len();
         let functions = || module.functions.iter();
@@ -228,8 +228,8 @@ fn print_json(
 }
 
 pub(super) fn as_json(module: &ModuleRun<'_>) -> Value {
-    let finding = |(told, times): (&LocatedFinding, &u64)| {
-        let mut finding = finding_as_json(told);
+    let finding = |(located_finding, times): (&LocatedFinding, &u64)| {
+        let mut finding = finding_as_json(located_finding);
         if let Some(fields) = finding.as_object_mut() {
             fields.insert("times".to_owned(), json!(times));
         }

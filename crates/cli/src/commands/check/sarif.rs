@@ -12,7 +12,7 @@ use crate::output;
 
 pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
     let results = checked.iter().flat_map(|file| {
-        let findings = file.findings.iter().map(|told| result(file, told));
+        let findings = file.findings.iter().map(|finding| result(file, finding));
         findings
             .chain(file.remarks.iter().map(remark))
             .collect::<Vec<_>>()
@@ -45,9 +45,9 @@ fn rule(code: FindingCode) -> Value {
     })
 }
 
-fn result(file: &FileReport, told: &LocatedFinding) -> Value {
-    let finding = &told.finding;
-    let (path, line) = told.place(file);
+fn result(file: &FileReport, located_finding: &LocatedFinding) -> Value {
+    let finding = &located_finding.finding;
+    let (path, line) = located_finding.place(file);
     let artifact = json!({ "uri": uri(&path) });
     let location = match line {
         // The compiler's line 0 means "none".
@@ -62,10 +62,10 @@ fn result(file: &FileReport, told: &LocatedFinding) -> Value {
     json!({
         "ruleId": finding.code.id(),
         "level": level(finding.severity),
-        "message": { "text": told.sentence() },
+        "message": { "text": located_finding.sentence() },
         "locations": [{ "physicalLocation": location }],
-        "partialFingerprints": { "finding/v1": fingerprint(file, told) },
-        "suppressions": told.suppression.iter().map(suppression).collect::<Vec<_>>(),
+        "partialFingerprints": { "finding/v1": fingerprint(file, located_finding) },
+        "suppressions": located_finding.suppression.iter().map(suppression).collect::<Vec<_>>(),
     })
 }
 
@@ -92,20 +92,20 @@ fn level(severity: Severity) -> &'static str {
 }
 
 /// Identifies a finding in other runs, whatever its address and line.
-fn fingerprint(file: &FileReport, told: &LocatedFinding) -> String {
+fn fingerprint(file: &FileReport, finding: &LocatedFinding) -> String {
     let FindingIdentity {
         code,
         file,
         function,
         subject,
-    } = suppress::identity(&file.path, told);
+    } = suppress::identity(&file.path, finding);
     format!("{code}:{file}:{function}:{subject}")
 }
 
 /// SARIF 2.1.0, 3.35: in the source, or external.
 fn suppression(suppression: &Suppression) -> Value {
     json!({
-        "kind": match suppression.by {
+        "kind": match suppression.kind {
             SuppressionKind::Comment => "inSource",
             SuppressionKind::File | SuppressionKind::Baseline => "external",
         },

@@ -78,26 +78,26 @@ impl SuppressionSources {
     }
 
     /// Why a finding does not count.
-    pub(super) fn find(&mut self, path: &Path, told: &LocatedFinding) -> Option<Suppression> {
-        let suppression = |by, reason| Some(Suppression { by, reason });
-        if let Some(reason) = self.find_comment(told.source.as_ref(), told.finding.code) {
+    pub(super) fn find(&mut self, path: &Path, finding: &LocatedFinding) -> Option<Suppression> {
+        let suppression = |by, reason| Some(Suppression { kind: by, reason });
+        if let Some(reason) = self.find_comment(finding.source.as_ref(), finding.finding.code) {
             return suppression(SuppressionKind::Comment, reason);
         }
-        let function = told.function_name();
+        let function = finding.function_name();
         let checked = path.to_string_lossy();
-        let source = told.source.as_ref().map(|(source, _)| source.as_str());
+        let source = finding.source.as_ref().map(|(source, _)| source.as_str());
         let paths = [Some(checked.as_ref()), source];
         let paths: Vec<&str> = paths.into_iter().flatten().collect();
         let names = paths.iter().map(|path| file_name(path));
         let all: Vec<&str> = names.chain(paths.iter().copied()).collect();
         for (_, file) in &mut self.files {
-            if let Some(reason) = file.reason(told.finding.code, &all, function) {
+            if let Some(reason) = file.reason(finding.finding.code, &all, function) {
                 return suppression(SuppressionKind::File, reason);
             }
         }
-        let is_known = self.baseline.take(&identity(path, told));
+        let is_known = self.baseline.take(&identity(path, finding));
         is_known.then(|| Suppression {
-            by: SuppressionKind::Baseline,
+            kind: SuppressionKind::Baseline,
             reason: "it is in the baseline".to_owned(),
         })
     }
@@ -113,10 +113,10 @@ impl SuppressionSources {
     }
 
     /// The line of assembly source after which a finding's directive must stand.
-    pub(super) fn line_before(&mut self, told: &LocatedFinding) -> Option<u32> {
-        let (source, line) = told.source.as_ref()?;
+    pub(super) fn line_before(&mut self, finding: &LocatedFinding) -> Option<u32> {
+        let (source, line) = finding.source.as_ref()?;
         let path = Path::new(source);
-        let is_certain = super::source::is_assembly(path) && !told.shares_line;
+        let is_certain = super::source::is_assembly(path) && !finding.shares_line;
         is_certain.then(|| self.sources.line_before(path, *line))?
     }
 
@@ -167,8 +167,8 @@ impl SuppressionSources {
         }
         let mut baseline = Baseline::default();
         for file in checked {
-            for told in file.unsuppressed() {
-                baseline.add(identity(&file.path, told));
+            for finding in file.unsuppressed() {
+                baseline.add(identity(&file.path, finding));
             }
         }
         let written = baseline.count(|_| true);
@@ -182,12 +182,12 @@ impl SuppressionSources {
 }
 
 /// The identity of a finding in a file.
-pub(super) fn identity(path: &Path, told: &LocatedFinding) -> FindingIdentity {
+pub(super) fn identity(path: &Path, finding: &LocatedFinding) -> FindingIdentity {
     FindingIdentity {
-        code: told.finding.code.id(),
+        code: finding.finding.code.id(),
         file: file_name(&path.to_string_lossy()).to_owned(),
-        function: told.function_name().to_owned(),
-        subject: told.finding.subject.clone(),
+        function: finding.function_name().to_owned(),
+        subject: finding.finding.subject.clone(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::text::pattern::matches;
 /// Why a finding does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Suppression {
-    pub(super) by: SuppressionKind,
+    pub(super) kind: SuppressionKind,
     pub(super) reason: String,
 }
 

@@ -17,13 +17,13 @@ pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
         let mut suppressed = 0;
         let mut listed = [Severity::Refuted, Severity::Unproven, Severity::Note].map(|it| (it, 0));
         for file in files {
-            for told in file.unsuppressed() {
-                report(&mut out, &file.path, told)?;
+            for finding in file.unsuppressed() {
+                report(&mut out, &file.path, finding)?;
             }
             for remark in &file.remarks {
                 writeln!(out, "{remark}")?;
             }
-            let findings = file.unsuppressed().map(|told| told.finding.severity);
+            let findings = file.unsuppressed().map(|finding| finding.finding.severity);
             let remarks = file.remarks.iter().map(|remark| remark.severity);
             for severity in findings.chain(remarks) {
                 let counts = listed.iter_mut().filter(|(it, _)| *it == severity);
@@ -73,9 +73,13 @@ fn is_same_file(source: &str, given: &Path) -> bool {
 }
 
 /// One finding.
-pub(super) fn report(out: &mut impl Write, file: &Path, told: &LocatedFinding) -> io::Result<()> {
-    let finding = &told.finding;
-    let place = match &told.source {
+pub(super) fn report(
+    out: &mut impl Write,
+    file: &Path,
+    located_finding: &LocatedFinding,
+) -> io::Result<()> {
+    let finding = &located_finding.finding;
+    let place = match &located_finding.source {
         Some((source, line)) if is_same_file(source, file) => {
             format!("{}:{line}", output::path(file))
         }
@@ -89,19 +93,19 @@ pub(super) fn report(out: &mut impl Write, file: &Path, told: &LocatedFinding) -
         finding.code.id(),
         finding.message(),
     )?;
-    match &told.function {
+    match &located_finding.function {
         Some((name, distance)) => writeln!(out, "in {}+{distance:#x}", EscapedText(name))?,
         None => writeln!(out, "at {}", finding.address)?,
     }
     let width = |text: fn(&ListingLine) -> &str| {
-        let widths = told.lines.iter().map(|line| text(line).len());
+        let widths = located_finding.lines.iter().map(|line| text(line).len());
         widths.max().unwrap_or(0)
     };
     let (width, column) = (
         width(|line| &line.text),
         width(|line| &line.declared).max(10),
     );
-    for line in &told.lines {
+    for line in &located_finding.lines {
         let mark = if line.address == finding.address {
             '>'
         } else {
@@ -118,12 +122,15 @@ pub(super) fn report(out: &mut impl Write, file: &Path, told: &LocatedFinding) -
             computed => writeln!(out, "  is {computed}")?,
         }
     }
-    if !told.path.is_empty() {
+    if !located_finding.path.is_empty() {
         let end = |(at, line): (Vaddr, Option<u32>)| match line {
             Some(line) => format!("line {line}"),
             None => format!("{:x}", at.0),
         };
-        let jumps = told.path.iter().map(|jump| jump.map(end).join(" -> "));
+        let jumps = located_finding
+            .path
+            .iter()
+            .map(|jump| jump.map(end).join(" -> "));
         writeln!(
             out,
             "    by way of {}",
@@ -133,5 +140,5 @@ pub(super) fn report(out: &mut impl Write, file: &Path, told: &LocatedFinding) -
     if let Some(hint) = finding.hint {
         writeln!(out, "    {hint}")?;
     }
-    writeln!(out, "    {}", told.remedy())
+    writeln!(out, "    {}", located_finding.remedy())
 }

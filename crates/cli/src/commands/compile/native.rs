@@ -35,7 +35,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
             bytes: bytes.len(),
             is_verified,
             outline: &outline,
-            reading: &reading,
+            table: &reading,
             started,
         };
         report.print(args.format)
@@ -110,7 +110,7 @@ struct NativeReport<'r> {
     bytes: usize,
     is_verified: bool,
     outline: &'r Outline<'r>,
-    reading: &'r tables::SourceTable,
+    table: &'r tables::SourceTable,
     started: Instant,
 }
 
@@ -126,7 +126,7 @@ impl NativeReport<'_> {
     }
 
     fn source(&self) -> u64 {
-        self.reading.sections.iter().map(|origin| origin.size).sum()
+        self.table.sections.iter().map(|origin| origin.size).sum()
     }
 
     fn print_text(&self) -> anyhow::Result<()> {
@@ -155,11 +155,11 @@ impl NativeReport<'_> {
             "file": self.path.to_string_lossy(),
             "table": self.output.to_string_lossy(),
             "bytes": self.bytes,
-            "source_bytes": self.source() + self.reading.hdr_size,
+            "source_bytes": self.source() + self.table.hdr_size,
             "rows": rows,
             "rows_verified": self.is_verified.then_some(rows),
             "distinct_rows": self.outline.rows().len(),
-            "bad_entries": self.reading.problems.len(),
+            "bad_entries": self.table.problems.len(),
             "seconds": self.started.elapsed().as_secs_f64(),
         })
     }

@@ -127,15 +127,15 @@ fn exports(files: &[&ElfFile]) -> anyhow::Result<Option<SymbolNames>> {
     Ok((!files.is_empty()).then_some(exports))
 }
 
-fn count(changes: &[InterfaceChange], effect: Compatibility) -> usize {
+fn count(changes: &[InterfaceChange], compatibility: Compatibility) -> usize {
     changes
         .iter()
-        .filter(|change| change.effect == effect)
+        .filter(|change| change.compatibility == compatibility)
         .count()
 }
 
-fn word(effect: Compatibility) -> &'static str {
-    match effect {
+fn word(compatibility: Compatibility) -> &'static str {
+    match compatibility {
         Compatibility::Breaking => "breaks",
         Compatibility::Compatible => "compatible",
     }
@@ -144,7 +144,7 @@ fn word(effect: Compatibility) -> &'static str {
 fn text(out: &mut dyn Write, changes: &[InterfaceChange]) -> anyhow::Result<()> {
     for change in changes {
         let InterfaceChange {
-            effect,
+            compatibility: effect,
             subject,
             message: what,
             path,
@@ -174,7 +174,7 @@ fn text(out: &mut dyn Write, changes: &[InterfaceChange]) -> anyhow::Result<()> 
 fn json(changes: &[InterfaceChange]) -> anyhow::Result<()> {
     let all = changes.iter().map(|change| {
         json!({
-            "effect": word(change.effect),
+            "effect": word(change.compatibility),
             "subject": change.subject,
             "what": change.message,
             "path": if change.path.is_empty() { serde_json::Value::Null } else { json!(change.path) },

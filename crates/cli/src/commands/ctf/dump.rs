@@ -9,33 +9,33 @@ use unspool_c_types::{Graph, ObjdumpText, SHARED, TypeKind, TypedSymbol};
 
 use super::input::Input;
 use super::{ArrayView, each_file, json};
-use crate::args::ctf::{CtfDumpArgs, DumpForm};
+use crate::args::ctf::{CtfDumpArgs, DumpFormat};
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
 pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
     let mut out = output::text();
-    let arrays = match args.form {
-        DumpForm::Objdump => ArrayView::AsStored,
-        DumpForm::C | DumpForm::Json => ArrayView::AsDeclared,
+    let arrays = match args.format {
+        DumpFormat::Objdump => ArrayView::AsStored,
+        DumpFormat::C | DumpFormat::Json => ArrayView::AsDeclared,
     };
     let mut files = Vec::new();
     let inputs = Input::open(&args.source.file)?;
     let is_clean = each_file(&inputs, &args.source, arrays, |input, shown| {
-        if args.form == DumpForm::Json {
+        if args.format == DumpFormat::Json {
             let all: Vec<_> = shown.dictionaries.iter().map(json::dictionary).collect();
             files.push(json!({ "file": input.path().to_string_lossy(), "dictionaries": all }));
             return Ok(());
         }
         for (nth, dictionary) in shown.dictionaries.iter().enumerate() {
-            match (args.form, &dictionary.ctf) {
-                (DumpForm::Objdump, Some(unit)) => {
+            match (args.format, &dictionary.ctf) {
+                (DumpFormat::Objdump, Some(unit)) => {
                     if unit.name != SHARED || nth != 0 {
                         writeln!(out, "\nCTF archive member: {}:", EscapedText(unit.name))?;
                     }
                     let (dict, reading) = (unit.dict, &unit.reading);
                     write!(out, "{}", ObjdumpText { dict, reading })?;
                 }
-                (DumpForm::Objdump, None) => bail!(
+                (DumpFormat::Objdump, None) => bail!(
                     "{} has BTF: `objdump --ctf` has no form for it",
                     input.path().display()
                 ),
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
         }
         Ok(())
     })?;
-    if args.form == DumpForm::Json {
+    if args.format == DumpFormat::Json {
         let body = json!({ "files": files });
         output::write_document(&mut output::results(), JsonLayout::Rows, "ctf-dump", &body)?;
     }

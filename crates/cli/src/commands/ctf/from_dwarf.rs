@@ -94,17 +94,17 @@ pub(super) fn units<'a>(
 }
 
 fn dictionaries<'l, 'a>(
-    linked: &'l LinkOutput<'a>,
+    output: &'l LinkOutput<'a>,
 ) -> impl Iterator<Item = (&'l str, &'l unspool_c_types::Graph<'a>)> {
-    let children = linked.children.iter();
+    let children = output.children.iter();
     let children = children.map(|(name, graph)| (&**name, graph));
-    std::iter::once((unspool_c_types::SHARED, &*linked.shared)).chain(children)
+    std::iter::once((unspool_c_types::SHARED, &*output.shared)).chain(children)
 }
 
 /// Types that CTF cannot represent.
-fn unrepresentable(linked: &LinkOutput<'_>) -> Vec<String> {
+fn unrepresentable(output: &LinkOutput<'_>) -> Vec<String> {
     let mut lost = Vec::new();
-    for (_, graph) in dictionaries(linked) {
+    for (_, graph) in dictionaries(output) {
         for (id, ty) in graph.types() {
             let TypeKind::Enum { enumerators, .. } = &ty.kind else {
                 continue;

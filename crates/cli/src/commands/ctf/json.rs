@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use unspool_c_types::{Graph, RecordLayout, TypeId, TypeKind, TypedSymbol};
 
-use super::Dictionary;
+use super::NamedDict;
 
 /// A dictionary with all its types.
-pub(super) fn dictionary(dictionary: &Dictionary<'_>) -> Value {
+pub(super) fn dictionary(dictionary: &NamedDict<'_>) -> Value {
     let graph = &dictionary.graph;
     let ctf = dictionary.ctf.as_ref();
     let types: Vec<_> = graph.types().map(|(id, _)| definition(graph, id)).collect();

@@ -40,11 +40,11 @@ pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
             .into_iter()
             .flatten()
             .filter(|symbol| symbol.name == args.name);
-        let mut told: Vec<_> = found
+        let mut lines: Vec<_> = found
             .map(|symbol| (line(&plain, symbol), json::symbol(graph, symbol)))
             .collect();
-        told.dedup();
-        told
+        lines.dedup();
+        lines
     };
     answer(
         &args.source,

@@ -45,9 +45,9 @@ pub(super) fn threads() -> usize {
 /// The number of threads for files of a size in bytes: for small ones, starting threads takes more
 /// time than they save.
 pub(super) fn threads_for(bytes: u64) -> usize {
-    const WORTH_OTHERS: u64 = 16 << 20;
+    const MIN_PARALLEL_BYTES: u64 = 16 << 20;
     match bytes {
-        0..WORTH_OTHERS => 1,
+        0..MIN_PARALLEL_BYTES => 1,
         _ => threads(),
     }
 }
@@ -123,7 +123,7 @@ pub(super) fn name_aliases(units: &mut [LinkUnit<'_>], mut aliases: Aliases) {
 /// there is any.
 pub(super) fn write(
     target: &CtfTarget,
-    linked: &LinkOutput<'_>,
+    output: &LinkOutput<'_>,
     of: Option<&ElfFile>,
     label: &str,
     effort: Effort,
@@ -147,7 +147,7 @@ pub(super) fn write(
             }
             let elf = elf_context(&file)?;
             let form = form(target.symbols, elf);
-            put_into(&file, path, &writer(form, elf).write(linked))?;
+            put_into(&file, path, &writer(form, elf).write(output))?;
         }
         (None, Some(path)) => {
             let form = form(target.symbols, ElfContext::default());
@@ -158,7 +158,7 @@ pub(super) fn write(
                 is_64: of.is_none_or(|file| file.word() == AddressSize::W64),
                 ..ElfContext::default()
             };
-            commands::write(path, &writer(form, elf).write(linked), None)?;
+            commands::write(path, &writer(form, elf).write(output), None)?;
         }
         (None, None) => {}
     }

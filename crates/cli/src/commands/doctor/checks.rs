@@ -91,14 +91,14 @@ fn everything(trials: &Trials) -> HostCheck {
     match &trials.everything {
         Ok(()) => check("works"),
         Err(error) => check("does not work")
-            .meaning(error.why.to_string())
-            .limited(error.why.remedy()),
+            .meaning(error.reason.to_string())
+            .limited(error.reason.remedy()),
     }
 }
 
-fn paranoid(limits: &KernelSettings, trials: &Trials) -> HostCheck {
+fn paranoid(settings: &KernelSettings, trials: &Trials) -> HostCheck {
     let name = "kernel.perf_event_paranoid";
-    let check = HostCheck::ok("paranoid", name, shown(limits.paranoid));
+    let check = HostCheck::ok("paranoid", name, shown(settings.paranoid));
     match (trials.has_kernel(), &trials.everything) {
         (true, Ok(())) => check.meaning("does not restrict this user"),
         (true, Err(_)) => check
@@ -111,13 +111,13 @@ fn paranoid(limits: &KernelSettings, trials: &Trials) -> HostCheck {
 }
 
 /// The memory available for rings, and the rings of the trial.
-fn rings(limits: &KernelSettings, rights: Privileges, trials: &Trials) -> HostCheck {
-    let locked = rights
+fn rings(settings: &KernelSettings, privileges: Privileges, trials: &Trials) -> HostCheck {
+    let locked = privileges
         .memlock_limit
         .map_or("?".to_owned(), |amount| amount.to_string());
     let value = format!(
         "kernel.perf_event_mlock_kb {} for each processor, ulimit -l {locked}",
-        shown(limits.mlock_kib)
+        shown(settings.mlock_kib)
     );
     let check = HostCheck::ok("ring-memory", "ring buffers", value);
     let Ok(recorded) = &trials.recording else {
@@ -140,22 +140,24 @@ const LARGEST_SAMPLE_KIB: usize = 64;
 /// A ring that fills after a tenth of a second at 999 Hz, at the earliest.
 const GOOD_RING_KIB: usize = 100 * LARGEST_SAMPLE_KIB;
 
-fn rate(limits: &KernelSettings) -> HostCheck {
+fn rate(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_event_max_sample_rate";
-    let check = HostCheck::ok("sample-rate", name, shown(limits.max_sample_rate));
+    let check = HostCheck::ok("sample-rate", name, shown(settings.max_sample_rate));
     let check =
         check.meaning("record --freq can be as high; the kernel lowers it on a busy machine");
-    let is_well = limits.max_sample_rate.is_none_or(|most| most >= USUAL_RATE);
+    let is_well = settings
+        .max_sample_rate
+        .is_none_or(|most| most >= USUAL_RATE);
     check.limited_unless(is_well, Remedy::SampleRate { wanted: USUAL_RATE })
 }
 
 /// The highest usual rate, in samples a second.
 const USUAL_RATE: u64 = 10_000;
 
-fn time(limits: &KernelSettings) -> HostCheck {
+fn time(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_cpu_time_max_percent";
-    let check = HostCheck::ok("sampling-time", name, shown(limits.max_cpu_percent));
-    check.meaning(match limits.max_cpu_percent {
+    let check = HostCheck::ok("sampling-time", name, shown(settings.max_cpu_percent));
+    check.meaning(match settings.max_cpu_percent {
         Some(1..=99) => {
             "record: where sampling takes more of a processor, the kernel lowers the rate"
         }
@@ -163,15 +165,15 @@ fn time(limits: &KernelSettings) -> HostCheck {
     })
 }
 
-fn depth(limits: &KernelSettings) -> HostCheck {
+fn depth(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_event_max_stack";
-    let check = HostCheck::ok("kernel-stack", name, shown(limits.max_stack_frames));
+    let check = HostCheck::ok("kernel-stack", name, shown(settings.max_stack_frames));
     check.meaning("record: so many of the kernel's frames; those of programs have no limit")
 }
 
-fn kernel_names(limits: &KernelSettings) -> HostCheck {
+fn kernel_names(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.kptr_restrict";
-    let check = HostCheck::ok("kernel-names", name, shown(limits.kptr_restrict));
+    let check = HostCheck::ok("kernel-names", name, shown(settings.kptr_restrict));
     match KernelSymbols::from_running_kernel() {
         Ok(_) => check.meaning("record, report: the kernel's functions have names"),
         Err(hidden) => check
@@ -188,7 +190,7 @@ fn tracing(trials: &Trials) -> HostCheck {
         Ok(()) => check("works"),
         Err(error) => {
             let remedy = match error {
-                ProcessError::Refused { why, .. } => Some(why.remedy()),
+                ProcessError::Refused { reason, .. } => Some(reason.remedy()),
                 _ => None,
             };
             check("does not work")
@@ -198,14 +200,14 @@ fn tracing(trials: &Trials) -> HostCheck {
     }
 }
 
-fn ptrace_scope(limits: &KernelSettings, rights: Privileges) -> HostCheck {
+fn ptrace_scope(settings: &KernelSettings, privileges: Privileges) -> HostCheck {
     let name = "kernel.yama.ptrace_scope";
     let check = |value: String| HostCheck::ok("ptrace-scope", name, value);
-    let Some(scope) = limits.ptrace_scope else {
+    let Some(scope) = settings.ptrace_scope else {
         return check("not there".to_owned()).meaning("stack PID: any process of this user");
     };
     let check = check(scope.to_string());
-    match (scope, rights.has(Capability::SysPtrace)) {
+    match (scope, privileges.has(Capability::SysPtrace)) {
         (0, _) => check.meaning("stack PID: any process of this user"),
         (1 | 2, true) => check.meaning("stack PID: any process, by CAP_SYS_PTRACE"),
         _ => {
@@ -277,7 +279,7 @@ fn debug_files() -> HostCheck {
     }
 }
 
-fn capabilities(rights: Privileges) -> HostCheck {
+fn capabilities(privileges: Privileges) -> HostCheck {
     let wanted = [
         Capability::Perfmon,
         Capability::SysPtrace,
@@ -286,7 +288,7 @@ fn capabilities(rights: Privileges) -> HostCheck {
         Capability::SysAdmin,
         Capability::Bpf,
     ];
-    let held = wanted.into_iter().filter(|wanted| rights.has(*wanted));
+    let held = wanted.into_iter().filter(|wanted| privileges.has(*wanted));
     let held: Vec<&str> = held.map(Capability::name).collect();
     let value = match held.is_empty() {
         true => "none".to_owned(),

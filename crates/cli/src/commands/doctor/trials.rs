@@ -6,7 +6,7 @@ use std::{env, io, process};
 
 use unspool_host::Remedy;
 use unspool_perf_events::{
-    Counter, EventAttr, EventTarget, OpenError, OpenRefusal, PerfEvent, SampleRate, UnknownEvent,
+    Counter, EventAttr, EventNameError, EventTarget, OpenError, OpenRefusal, PerfEvent, SampleRate,
     user_mask,
 };
 use unspool_process::{ProcessError, TracedCommand};
@@ -74,8 +74,8 @@ pub(super) struct OpenedEvent {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EventRefusal {
     #[error(transparent)]
-    Unknown(#[from] UnknownEvent),
-    #[error("{}", .0.why)]
+    Unknown(#[from] EventNameError),
+    #[error("{}", .0.reason)]
     Open(#[from] OpenError),
 }
 
@@ -83,7 +83,7 @@ impl EventRefusal {
     pub(super) fn why(&self) -> String {
         match self {
             EventRefusal::Open(OpenError {
-                why: OpenRefusal::NotCounted,
+                reason: OpenRefusal::NotCounted,
                 ..
             }) => "this machine does not count it, as most virtual ones".to_owned(),
             refused => refused.to_string(),
@@ -93,7 +93,7 @@ impl EventRefusal {
     pub(super) fn remedy(&self) -> Option<Remedy> {
         match self {
             EventRefusal::Unknown(error) => error.remedy(),
-            EventRefusal::Open(error) => error.why.remedy(),
+            EventRefusal::Open(error) => error.reason.remedy(),
         }
     }
 }
@@ -188,7 +188,7 @@ fn open(name: &str) -> Result<OpenedEvent, EventRefusal> {
     };
     let opened = match open(true) {
         Err(OpenError {
-            why: OpenRefusal::Paranoid { needed: 1, .. },
+            reason: OpenRefusal::Paranoid { needed: 1, .. },
             ..
         }) => open(false),
         opened => opened,

@@ -70,11 +70,11 @@ impl Display {
     }
 
     /// Starts to draw, on each update.
-    pub(super) fn begin(size: DisplayMode) -> io::Result<Display> {
+    pub(super) fn begin(mode: DisplayMode) -> io::Result<Display> {
         let shared = Arc::new(SharedState::default());
         let drawn = Arc::clone(&shared);
         let thread = thread::Builder::new().name("display".into());
-        let thread = thread.spawn(move || match size {
+        let thread = thread.spawn(move || match mode {
             DisplayMode::Line => draw(&drawn, &mut LineDisplay::default()),
             DisplayMode::Screen => draw(&drawn, &mut ScreenDisplay::begin()),
         })?;

@@ -32,10 +32,10 @@ impl TeeWriter {
     }
 
     /// Starts the follower, which updates the display.
-    pub(super) fn read_along(&mut self, board: DisplayHandle) -> io::Result<Follower> {
+    pub(super) fn read_along(&mut self, display: DisplayHandle) -> io::Result<Follower> {
         let (sender, receiver) = mpsc::channel();
         let thread = thread::Builder::new().name("live".into());
-        let thread = thread.spawn(move || follow(&receiver, &board))?;
+        let thread = thread.spawn(move || follow(&receiver, &display))?;
         self.copies = Some(sender);
         Ok(Follower {
             thread: Some(thread),
@@ -82,7 +82,7 @@ impl Drop for Follower {
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(400);
 const REFRESH_COST_FACTOR: u32 = 10;
 
-fn follow(copies: &Receiver<Vec<u8>>, board: &DisplayHandle) {
+fn follow(copies: &Receiver<Vec<u8>>, display: &DisplayHandle) {
     let Ok(first) = copies.recv() else { return };
     let Ok(mut reader) = ProfileReader::new(VecDeque::from(first)) else {
         return;
@@ -101,7 +101,7 @@ fn follow(copies: &Receiver<Vec<u8>>, board: &DisplayHandle) {
         let begun = Instant::now();
         if begun >= next {
             seen.look_up(reader.profile());
-            board.show(seen.top(reader.profile()));
+            display.show(seen.top(reader.profile()));
             next = Instant::now() + MIN_REFRESH_INTERVAL.max(begun.elapsed() * REFRESH_COST_FACTOR);
         }
     }
@@ -124,8 +124,8 @@ struct LiveNames {
 }
 
 impl NameResolver for LiveNames {
-    fn name(&self, place: CodeLocation) -> LocationName {
-        self.known.get(&place).cloned().unwrap_or_default()
+    fn name(&self, location: CodeLocation) -> LocationName {
+        self.known.get(&location).cloned().unwrap_or_default()
     }
 }
 
@@ -149,7 +149,7 @@ impl LiveProfile {
             return;
         }
         let symbolizer = Symbolizer::new(ModuleFinder::from_environment(), NameDetail::Functions);
-        let names = FileNames::of_frames(profile, new, &symbolizer.with_threads(1));
+        let names = FileNames::from_frames(profile, new, &symbolizer.with_threads(1));
         let known = new
             .iter()
             .map(|frame| (frame.lookup, names.name(frame.lookup)));

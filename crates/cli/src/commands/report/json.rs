@@ -8,7 +8,7 @@ use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
     Argument, CodeLocation, Completeness, FileEnding, FrameEvidence, FunctionId, IncompleteStacks,
-    Profile, ProfileFunction, ProfileModule, Rate, StackFunction,
+    Profile, ProfileFunction, ProfileModule, ProfileRate, StackFunction,
 };
 
 use super::total;
@@ -53,9 +53,9 @@ pub(super) fn print(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
 fn recording(profile: &Profile) -> Value {
     let meta = profile.meta();
     let (frequency, period) = match meta.event.rate {
-        Rate::Unknown => (None, None),
-        Rate::Frequency(hertz) => (Some(hertz), None),
-        Rate::Period(events) => (None, Some(events)),
+        ProfileRate::Unknown => (None, None),
+        ProfileRate::Frequency(hertz) => (Some(hertz), None),
+        ProfileRate::Period(events) => (None, Some(events)),
     };
     json!({
         "command": meta.command,
@@ -99,9 +99,9 @@ pub(in crate::commands) fn complete(all: &Completeness) -> Value {
         "lost": all.lost,
         "frames": frames,
         "advice": all.advice().iter().map(|advice| json!({
-            "code": advice.why.end.name(),
-            "samples": advice.why.samples,
-            "module": path(advice.why.module),
+            "code": advice.reason.end.name(),
+            "samples": advice.reason.samples,
+            "module": path(advice.reason.module),
             "text": advice.text(),
         })).collect::<Vec<_>>(),
     })
@@ -202,7 +202,7 @@ fn with_one_mark(
         parts.push(&[]);
     }
     let last = parts.len() - 1;
-    let place = |step: &StackFunction| places.get(step.function.0 as usize).copied();
+    let place = |function: &StackFunction| places.get(function.function.0 as usize).copied();
     let part = |(n, steps): (usize, &[StackFunction])| TreeNode {
         parent: if n == 0 { parent } else { Some(next + n - 1) },
         functions: steps.iter().filter_map(place).collect(),

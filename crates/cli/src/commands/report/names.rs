@@ -24,7 +24,7 @@ pub(in crate::commands) struct FileNames {
 impl FileNames {
     /// Opens the files and looks up all code locations.
     pub(in crate::commands) fn look_up(profile: &Profile, detail: NameDetail) -> FileNames {
-        let found = FileNames::of_frames(profile, profile.frames(), &symbolizer(detail));
+        let found = FileNames::from_frames(profile, profile.frames(), &symbolizer(detail));
         let kept = modules_with_names(profile);
         let modules = found.names.modules().iter().zip(profile.modules());
         for (number, (named, module)) in modules.enumerate() {
@@ -43,7 +43,7 @@ impl FileNames {
     }
 
     /// Looks up the locations of some of its frames.
-    pub(in crate::commands) fn of_frames(
+    pub(in crate::commands) fn from_frames(
         profile: &Profile,
         frames: &[ProfileFrame],
         symbolizer: &Symbolizer,
@@ -61,8 +61,8 @@ impl FileNames {
         }
     }
 
-    fn known(&self, place: CodeLocation) -> Option<unspool_symbols::AddressName<'_>> {
-        match place {
+    fn known(&self, location: CodeLocation) -> Option<unspool_symbols::AddressName<'_>> {
+        match location {
             CodeLocation::Module(module, Vaddr(address)) => {
                 self.names.get(module.0 as usize, Vaddr(address))
             }
@@ -116,8 +116,8 @@ fn request(module: &unspool_profile::ProfileModule) -> SymbolRequest {
 }
 
 impl NameResolver for FileNames {
-    fn name(&self, place: CodeLocation) -> LocationName {
-        let Some(known) = self.known(place) else {
+    fn name(&self, location: CodeLocation) -> LocationName {
+        let Some(known) = self.known(location) else {
             return LocationName::default();
         };
         let functions = known.frames().map(|frame| SourceFrame {
@@ -128,7 +128,7 @@ impl NameResolver for FileNames {
         LocationName {
             functions: functions.collect(),
             start: known.begin.map(|begin| begin.0),
-            symbol_hash: known.function.map(|function| function.symbol_hash),
+            symbol_hash: known.symbol.map(|function| function.symbol_hash),
         }
     }
 }

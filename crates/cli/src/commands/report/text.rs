@@ -7,7 +7,7 @@ use std::path::Path;
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
-    Completeness, FunctionId, GroupedDigits, ProfileFunction, Rate, StackFunction,
+    Completeness, FunctionId, GroupedDigits, ProfileFunction, ProfileRate, StackFunction,
 };
 
 use super::{percent, total};
@@ -40,7 +40,7 @@ pub(super) fn print(
         }
         return Ok(());
     }
-    match args.by {
+    match args.group {
         ReportGroup::Function => page.functions()?,
         ReportGroup::Module => page.modules()?,
         ReportGroup::Thread => page.threads()?,
@@ -76,9 +76,9 @@ impl Page<'_> {
         let profile = self.view.named.profile;
         let meta = profile.meta();
         let rate = match meta.event.rate {
-            Rate::Unknown => String::new(),
-            Rate::Frequency(hertz) => format!(" at {hertz} Hz"),
-            Rate::Period(events) => format!(" every {}", GroupedDigits(events)),
+            ProfileRate::Unknown => String::new(),
+            ProfileRate::Frequency(hertz) => format!(" at {hertz} Hz"),
+            ProfileRate::Period(events) => format!(" every {}", GroupedDigits(events)),
         };
         let title = self.view.title();
         writeln!(
@@ -240,16 +240,27 @@ impl Page<'_> {
         let [through @ .., last] = node.functions else {
             return Ok(());
         };
-        for step in through {
-            self.step(step, 0, node.total, depth)?;
+        for function in through {
+            self.stack_function(function, 0, node.total, depth)?;
         }
-        self.step(last, node.own, node.total, depth)
+        self.stack_function(last, node.own, node.total, depth)
     }
 
-    fn step(&mut self, step: &StackFunction, own: u64, total: u64, depth: usize) -> io::Result<()> {
-        let function = self.view.named.functions().get(step.function.0 as usize);
-        let name =
-            function.map_or_else(String::new, |function| marked(function, step.mark.suffix()));
+    fn stack_function(
+        &mut self,
+        stack_function: &StackFunction,
+        own: u64,
+        total: u64,
+        depth: usize,
+    ) -> io::Result<()> {
+        let function = self
+            .view
+            .named
+            .functions()
+            .get(stack_function.function.0 as usize);
+        let name = function.map_or_else(String::new, |function| {
+            marked(function, stack_function.mark.suffix())
+        });
         let own = match own {
             0 => format!("{:8}", ""),
             own => format!("{:6.2} %", self.percent(own)),

@@ -62,9 +62,9 @@ enum FrameName {
 
 #[derive(Debug, Clone, Copy)]
 struct ScriptFrame {
-    shown: AddressKind,
+    address_kind: AddressKind,
     address: u64,
-    named: FrameName,
+    frame_name: FrameName,
     dso: usize,
 }
 
@@ -92,13 +92,13 @@ impl FrameSet {
         space: &ProcessSpace,
         pid: u32,
         address: RuntimeAddr,
-        shown: AddressKind,
+        address_kind: AddressKind,
     ) -> u32 {
-        let code = RuntimeAddr(address.0.wrapping_sub(shown.lookup_offset()));
+        let code = RuntimeAddr(address.0.wrapping_sub(address_kind.lookup_offset()));
         let (named, dso, in_file) = match space.mapped(code) {
             // On a stack without frame pointers, a value that is not a return address can be any
             // number.
-            _ if code.0 >= KERNEL && shown != AddressKind::Return => {
+            _ if code.0 >= KERNEL && address_kind != AddressKind::Return => {
                 (FrameName::Kernel(code), KALLSYMS, address.0)
             }
             Some((Some(name), _)) if name.starts_with(b"[") && name != b"[vdso]" => {
@@ -117,21 +117,25 @@ impl FrameSet {
                         FrameName::Nothing
                     }
                 };
-                (named, name, offset.wrapping_add(shown.lookup_offset()))
+                (
+                    named,
+                    name,
+                    offset.wrapping_add(address_kind.lookup_offset()),
+                )
             }
             Some((None, _)) => {
                 let map = format!("/tmp/perf-{pid}.map");
                 let dso = self.dso(map.as_bytes());
-                return self.push(shown, address.0, FrameName::Jit(pid, code), dso);
+                return self.push(address_kind, address.0, FrameName::Jit(pid, code), dso);
             }
             None => (FrameName::Nothing, &b"[unknown]"[..], address.0),
         };
         let dso = self.dso(dso);
-        let address = match shown {
+        let address = match address_kind {
             AddressKind::Runtime => address.0,
             _ => in_file,
         };
-        self.push(shown, address, named, dso)
+        self.push(address_kind, address, named, dso)
     }
 
     /// The index of a file, by its unique number.
@@ -190,12 +194,18 @@ impl FrameSet {
         self.arguments.insert(frame, lines);
     }
 
-    fn push(&mut self, shown: AddressKind, address: u64, named: FrameName, dso: usize) -> u32 {
+    fn push(
+        &mut self,
+        address_kind: AddressKind,
+        address: u64,
+        frame_name: FrameName,
+        dso: usize,
+    ) -> u32 {
         let number = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
         self.frames.push(ScriptFrame {
-            shown,
+            address_kind,
             address,
-            named,
+            frame_name,
             dso,
         });
         number
@@ -262,7 +272,7 @@ impl<'f> NameSources<'f> {
         let mut kernel = Vec::new();
         let asked = frames.frames.iter().filter(|_| fields.symbol);
         for frame in asked {
-            match frame.named {
+            match frame.frame_name {
                 FrameName::File(file, address) => {
                     if let Some(request) = requests.get_mut(file) {
                         request.addresses.push(address);
@@ -307,14 +317,14 @@ impl<'f> NameSources<'f> {
             .dsos
             .get(frame.dso)
             .map_or(&b""[..], Vec::as_slice);
-        match frame.named {
+        match frame.frame_name {
             FrameName::File(file, address) => {
                 let name = self.files.get(file, address);
-                let function = name.and_then(|name| name.function);
+                let function = name.and_then(|name| name.symbol);
                 let offset = function.map(|function| address.0.wrapping_sub(function.address.0));
                 let all = name.map(|name| name.debug_frames());
                 let inlined = all.map_or(0, |all| all.len().saturating_sub(1));
-                if frame.shown != AddressKind::Runtime {
+                if frame.address_kind != AddressKind::Runtime {
                     let all = name.into_iter().flat_map(|name| name.debug_frames());
                     for called in all.take(inlined) {
                         let symbol = called.function.unwrap_or(UNKNOWN);
@@ -364,7 +374,11 @@ impl<'f> NameSources<'f> {
             out.extend_from_slice(&escape_bytes(symbol.unwrap_or(UNKNOWN).as_bytes()));
             if let (true, Some(_), Some(offset)) = (self.fields.offset, symbol, offset) {
                 out.extend(b"+0x");
-                hexadecimal(out, offset.wrapping_add(frame.shown.lookup_offset()), 0);
+                hexadecimal(
+                    out,
+                    offset.wrapping_add(frame.address_kind.lookup_offset()),
+                    0,
+                );
             }
         }
         match dso {

@@ -57,10 +57,10 @@ fn is_same(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-fn report(path: &Path, injected: &InjectSummary) {
+fn report(path: &Path, summary: &InjectSummary) {
     let path = path.display();
-    let stacks = injected.stacks - injected.without_stack;
-    if injected.stacks == 0 {
+    let stacks = summary.stacks - summary.without_stack;
+    if summary.stacks == 0 {
         output::notice(&format_args!(
             "{path}: no sample has a copied stack (perf record --call-graph dwarf): all are as they were"
         ));
@@ -68,13 +68,13 @@ fn report(path: &Path, injected: &InjectSummary) {
     }
     output::notice(&format_args!(
         "{path}: {} of {} stacks reach a root",
-        GroupedDigits(injected.complete),
+        GroupedDigits(summary.complete),
         GroupedDigits(stacks)
     ));
-    if injected.cut > 0 {
+    if summary.cut > 0 {
         output::notice(&format_args!(
             "{} stacks have more frames than a record of perf can hold, and are without the outermost",
-            GroupedDigits(injected.cut)
+            GroupedDigits(summary.cut)
         ));
     }
 }

@@ -63,11 +63,11 @@ impl UnwoundSamples {
     pub(super) fn take(
         &mut self,
         file: &DataFile,
-        item: &FileRecord<'_>,
+        record: &FileRecord<'_>,
     ) -> Result<(), OutOfMemory> {
-        match &item.record {
+        match &record.record {
             Record::Sample(sample) => {
-                self.sample(file, item, sample);
+                self.sample(file, record, sample);
                 return Ok(());
             }
             Record::Comm(named) => {
@@ -80,8 +80,8 @@ impl UnwoundSamples {
             },
             _ => {}
         }
-        if self.replay.note(&item.record)? {
-            let pid = match &item.record {
+        if self.replay.note(&record.record)? {
+            let pid = match &record.record {
                 Record::Mmap(mapped) => mapped.pid,
                 Record::Comm(named) => named.pid,
                 Record::Fork(task) | Record::Exit(task) => task.pid,
@@ -120,13 +120,13 @@ impl UnwoundSamples {
     fn sample(
         &mut self,
         file: &DataFile,
-        item: &FileRecord<'_>,
+        record: &FileRecord<'_>,
         sample: &unspool_perf_events::SampleRecord<'_>,
     ) {
-        let origin = item.origin;
+        let origin = record.sample_id;
         let name = self.name_of(origin.tid);
-        let event = file.events().get(item.event);
-        let has_stack = event.is_some_and(|event| event.layout.has_chain());
+        let event = file.events().get(record.event);
+        let has_stack = event.is_some_and(|event| event.format.has_chain());
         let process = self
             .processes
             .entry(origin.pid)
@@ -155,7 +155,7 @@ impl UnwoundSamples {
             self.stacks.push(number);
         }
         let sample = SampleLine {
-            event: item.event,
+            event: record.event,
             pid,
             tid: origin.tid,
             cpu: origin.cpu,
@@ -189,10 +189,10 @@ impl ProcessFrames {
         frames: &mut FrameSet,
         pid: u32,
         address: RuntimeAddr,
-        shown: AddressKind,
+        address_kind: AddressKind,
     ) -> u32 {
         let [lookup, of_return, runtime] = &mut self.known;
-        let known = match shown {
+        let known = match address_kind {
             AddressKind::Lookup => lookup,
             AddressKind::Return => of_return,
             AddressKind::Runtime => runtime,
@@ -200,7 +200,7 @@ impl ProcessFrames {
         if let Some(number) = known.get(&address.0) {
             return *number;
         }
-        let number = frames.add(&self.space, pid, address, shown);
+        let number = frames.add(&self.space, pid, address, address_kind);
         known.insert(address.0, number);
         number
     }

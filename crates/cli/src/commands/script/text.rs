@@ -59,9 +59,9 @@ impl<'f> From<&'f FileEvent> for ScriptEvent<'f> {
     fn from(event: &'f FileEvent) -> Self {
         ScriptEvent {
             name: &event.name,
-            has_cpu: event.layout.has_cpu(),
-            has_time: event.layout.has_time(),
-            has_period: event.layout.has_period(),
+            has_cpu: event.format.has_cpu(),
+            has_time: event.format.has_time(),
+            has_period: event.format.has_period(),
         }
     }
 }

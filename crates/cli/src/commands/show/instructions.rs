@@ -144,7 +144,9 @@ impl Listing {
 
     /// The CIE, the instructions of each row, and those past the entry's end.
     pub(super) fn json(&self) -> (Value, Vec<Value>, Vec<Value>) {
-        let all = |lines: &[ListedInstruction]| lines.iter().map(line_json).collect::<Vec<_>>();
+        let all = |instructions: &[ListedInstruction]| {
+            instructions.iter().map(line_json).collect::<Vec<_>>()
+        };
         let cie = json!({
             "section_offset": self.cie,
             "version": self.version,
@@ -169,26 +171,26 @@ fn lines(
     section: &CfiSection<'_>,
     instructions: Instructions<'_, '_>,
 ) -> Result<Vec<ListedInstruction>, CfiError> {
-    let mut lines: Vec<ListedInstruction> = Vec::new();
+    let mut listed: Vec<ListedInstruction> = Vec::new();
     let mut is_padding = false;
     for instruction in instructions {
         let (offset, instruction) = instruction?;
         let was_padding = is_padding;
         is_padding = instruction == Instruction::Nop;
-        match lines.last_mut() {
+        match listed.last_mut() {
             Some(padding) if was_padding && is_padding => padding.count += 1,
-            _ => lines.push(ListedInstruction {
+            _ => listed.push(ListedInstruction {
                 offset,
                 text: format!("DW_CFA_{}", InstructionText(instruction, section.abi)),
                 count: 1,
             }),
         }
     }
-    Ok(lines)
+    Ok(listed)
 }
 
-fn print_lines(out: &mut impl Write, lines: &[ListedInstruction]) -> std::io::Result<()> {
-    for line in lines {
+fn print_lines(out: &mut impl Write, instructions: &[ListedInstruction]) -> std::io::Result<()> {
+    for line in instructions {
         write!(out, "  # {:#6x}  {}", line.offset, line.text)?;
         if line.count > 1 {
             write!(out, " ×{}", line.count)?;
@@ -198,6 +200,6 @@ fn print_lines(out: &mut impl Write, lines: &[ListedInstruction]) -> std::io::Re
     Ok(())
 }
 
-fn line_json(line: &ListedInstruction) -> Value {
-    json!({ "section_offset": line.offset, "instruction": line.text, "times": line.count })
+fn line_json(instruction: &ListedInstruction) -> Value {
+    json!({ "section_offset": instruction.offset, "instruction": instruction.text, "times": instruction.count })
 }

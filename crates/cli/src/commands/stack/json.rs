@@ -243,7 +243,7 @@ impl ArgumentObject {
     fn new(argument: FrameArgument) -> Self {
         let (value, certainty, from_caller, reason) = match argument.value {
             Ok(found) => {
-                let label = found.label.name();
+                let label = found.origin.name();
                 (Some(found.text), label, Some(found.caller_depth), None)
             }
             Err(lost) => (None, "lost", None, Some(lost.to_string())),
@@ -269,7 +269,7 @@ fn frame<'a>(
     let place = report.locate(frame);
     let unusable = match place {
         Some(_) => None,
-        None => report.stacks.space.unusable(frame.code.lookup()),
+        None => report.stacks.unwinder.unusable(frame.code.lookup()),
     };
     FrameObject {
         index,
@@ -351,7 +351,7 @@ impl<'a> ModuleObject<'a> {
             module: at.module.name.to_string_lossy().into_owned(),
             build_id: at.module.file.build_id().map(|id| id.to_string()),
             module_address: address(at.address.0),
-            symbol: name.function.map(|function| SymbolObject {
+            symbol: name.symbol.map(|function| SymbolObject {
                 symbol: function.name,
                 symbol_offset: at.address.0.wrapping_sub(function.address.0),
             }),

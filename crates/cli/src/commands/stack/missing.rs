@@ -11,9 +11,9 @@ use crate::output::{self, short_name};
 
 /// Compiles the missing tables of modules into the cache. Failures are notices: one for each
 /// reason, with its modules.
-pub(super) fn compile_missing(space: &SnapshotUnwinder<'_>, store: &Store) {
+pub(super) fn compile_missing(unwinder: &SnapshotUnwinder<'_>, store: &Store) {
     let mut failed: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for module in space.uncompiled() {
+    for module in unwinder.uncompiled() {
         if module.file.path().as_os_str() == "[vdso]" {
             continue;
         }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use unspool_display_values::{
-    FrameArgument, FrameValues, FunctionValues, ValueCertainty, VariableText,
+    FrameArgument, FrameValues, FunctionValues, ValueOrigin, VariableText,
 };
 use unspool_elf::fallback_name;
 use unspool_process::snapshot_unwinder::{CallStack, SparseRegisters, StackFrame};
@@ -19,7 +19,7 @@ pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result
         writeln!(out)?;
         print_thread(out, report, thread)?;
     }
-    let space = &report.stacks.space;
+    let space = &report.stacks.unwinder;
     let unusable = space.problems().into_iter();
     let unusable = unusable.map(|problem| output::with_causes(problem));
     let changed = space.changed_files().into_iter();
@@ -177,7 +177,7 @@ fn print_frame(
         )?;
     }
     if located.is_none()
-        && let Some(file) = report.stacks.space.unusable(frame.code.lookup())
+        && let Some(file) = report.stacks.unwinder.unusable(frame.code.lookup())
     {
         let name = short_name(file.name);
         write!(out, "  [{}, offset {:#x}]", EscapedText(&name), file.offset)?;
@@ -200,11 +200,15 @@ fn print_frame(
 }
 
 /// Prints the values of an inlined function.
-fn print_level(out: &mut dyn Write, level: &FunctionValues, function: &str) -> io::Result<()> {
-    for parameter in &level.parameters {
+fn print_level(
+    out: &mut dyn Write,
+    function_values: &FunctionValues,
+    function: &str,
+) -> io::Result<()> {
+    for parameter in &function_values.parameters {
         print_variable(out, parameter, "", function)?;
     }
-    for local in &level.locals {
+    for local in &function_values.locals {
         print_variable(out, local, "local ", function)?;
     }
     Ok(())
@@ -274,20 +278,20 @@ fn print_argument(out: &mut dyn Write, argument: &FrameArgument) -> io::Result<(
     match (&argument.value, now.map(|now| now.text.as_str())) {
         (Ok(found), now) => {
             write!(out, " = {}", EscapedText(&found.text))?;
-            match (found.label, found.caller_depth) {
-                (ValueCertainty::Exact, 0) => {}
-                (ValueCertainty::Exact, _) => write!(out, "  <from the caller>")?,
-                (ValueCertainty::FromDebugInfo, _) => {
+            match (found.origin, found.caller_depth) {
+                (ValueOrigin::Exact, 0) => {}
+                (ValueOrigin::Exact, _) => write!(out, "  <from the caller>")?,
+                (ValueOrigin::FromDebugInfo, _) => {
                     write!(out, "  <from the caller, by debug information>")?;
                 }
-                (ValueCertainty::Likely, 0) => write!(out, "  <likely>")?,
-                (ValueCertainty::Likely, _) => write!(out, "  <likely, from the caller>")?,
+                (ValueOrigin::Likely, 0) => write!(out, "  <likely>")?,
+                (ValueOrigin::Likely, _) => write!(out, "  <likely, from the caller>")?,
             }
             match now {
                 Some(now) if now != found.text => {
                     write!(out, "  <now {}, by debug information>", EscapedText(now))?;
                 }
-                Some(_) if found.label == ValueCertainty::Likely => {
+                Some(_) if found.origin == ValueOrigin::Likely => {
                     write!(out, "  <now, too, by debug information>")?;
                 }
                 _ => {}

@@ -48,23 +48,23 @@ pub(super) struct FileStats {
 
 impl FileStats {
     /// Counts the entries read, and the compiled table if there is one.
-    pub(super) fn of(
+    pub(super) fn from_file(
         file: &ElfFile,
-        reading: &SourceTable,
+        source_table: &SourceTable,
         encoded: Option<&EncodedTable>,
     ) -> anyhow::Result<Self> {
-        let table = &reading.table;
+        let table = &source_table.table;
         let is_program = |s: &SectionInfo<'_>| s.executable || s.name.starts_with(".rodata");
         let part = |part| (part, encoded.map_or(0, |encoded| encoded.part(part) as u64));
-        let section_bytes = reading.sections.iter().map(|origin| origin.size).sum();
+        let section_bytes = source_table.sections.iter().map(|origin| origin.size).sum();
         let native_bytes = native_bytes(file, table)?;
         let mut figures = FileStats {
             file: file.path().display().to_string(),
             files: 1,
-            cies: reading.summary.cies.into(),
-            fdes: reading.summary.fdes.into(),
-            empty_fdes: reading.summary.empty_fdes.into(),
-            bad_entries: reading.problems.len() as u64,
+            cies: source_table.counts.cies.into(),
+            fdes: source_table.counts.fdes.into(),
+            empty_fdes: source_table.counts.empty_fdes.into(),
+            bad_entries: source_table.problems.len() as u64,
             rows: table.row_count() as u64,
             distinct_rows: table.distinct_rows() as u64,
             rows_not_represented: match encoded {
@@ -83,7 +83,7 @@ impl FileStats {
                 .collect(),
             program_bytes: file.sections().filter(is_program).map(|s| s.size).sum(),
             section_bytes,
-            hdr_bytes: reading.hdr_size,
+            hdr_bytes: source_table.hdr_size,
             parts: [
                 TablePart::Header,
                 TablePart::Rows,

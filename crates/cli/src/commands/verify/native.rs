@@ -151,29 +151,33 @@ fn print_all(
     Ok(out.flush()?)
 }
 
-fn print(out: &mut impl Write, path: &Path, proof: &ObjectVerification) -> anyhow::Result<()> {
+fn print(
+    out: &mut impl Write,
+    path: &Path,
+    verification: &ObjectVerification,
+) -> anyhow::Result<()> {
     let mut total = ObjectTotals::default();
-    total.add(proof);
+    total.add(verification);
     writeln!(out, "{}: {total}", path.display())?;
-    if proof.bad_entries > 0 {
+    if verification.bad_entries > 0 {
         writeln!(
             out,
             "  {} problems in the source: entries left out, or read in doubt",
-            proof.bad_entries
+            verification.bad_entries
         )?;
     }
-    for (at, what) in proof.mismatches() {
+    for (at, what) in verification.mismatches() {
         writeln!(out, "  at {}: {what}", Vaddr(at))?;
     }
     Ok(out.flush()?)
 }
 
 impl ObjectTotals {
-    fn add(&mut self, proof: &ObjectVerification) {
-        self.rows += proof.read.rows;
-        self.pairs += proof.read.pairs;
-        self.steps += proof.run.as_ref().map_or(0, |run| run.steps);
-        self.differences += proof.differences();
+    fn add(&mut self, verification: &ObjectVerification) {
+        self.rows += verification.read.rows;
+        self.pairs += verification.read.pairs;
+        self.steps += verification.run.as_ref().map_or(0, |run| run.steps);
+        self.differences += verification.differences();
     }
 
     fn as_json(&self) -> Value {
@@ -289,9 +293,9 @@ fn prove_compiled(path: &Path) -> anyhow::Result<ObjectVerification> {
 fn prove(
     object: &ObjectView<'_>,
     outline: &Outline<'_>,
-    reading: &tables::SourceTable,
+    table: &tables::SourceTable,
 ) -> anyhow::Result<ObjectVerification> {
-    let read = proof::prove(object, &reading.table)?;
+    let read = proof::prove(object, &table.table)?;
     // Unproven code is not run.
     let run = match read.unproven.is_empty() {
         true => Some(native::run_apart(object, outline)?),
@@ -300,6 +304,6 @@ fn prove(
     Ok(ObjectVerification {
         read,
         run,
-        bad_entries: reading.problems.len(),
+        bad_entries: table.problems.len(),
     })
 }

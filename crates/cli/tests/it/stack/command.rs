@@ -169,9 +169,9 @@ fn commands_that_no_signal_kills() {
 #[test]
 fn a_command_that_is_killed() {
     let printed = run(&crash(), &[], "kill");
-    let told = "unspool: signal SIGKILL ended the command and could not be intercepted: there \
+    let message = "unspool: signal SIGKILL ended the command and could not be intercepted: there \
                 are no stacks\n";
-    assert_eq!((printed.status, printed.err.as_str()), (137, told));
+    assert_eq!((printed.status, printed.err.as_str()), (137, message));
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn a_trampoline_without_a_table() {
 
     let core = program.directory.path().join("gdb.core");
     let gdb = &gdb_process(running.pid(), &core)[&running.pid()];
-    let facts = |frame: &ComparedFrame| (frame.pc, frame.registers, frame.is_trampoline);
+    let abi_info = |frame: &ComparedFrame| (frame.pc, frame.registers, frame.is_trampoline);
     for (number, (ours, theirs)) in found
         .frames
         .iter()
@@ -58,7 +58,11 @@ fn a_trampoline_without_a_table() {
         .take(functions.len())
         .enumerate()
     {
-        assert_eq!(facts(ours), facts(theirs), "frame {number}, {REGISTERS:?}");
+        assert_eq!(
+            abi_info(ours),
+            abi_info(theirs),
+            "frame {number}, {REGISTERS:?}"
+        );
         assert!(
             ours.cfa == theirs.cfa || ours.is_trampoline,
             "frame {number}"
@@ -100,9 +104,9 @@ fn in_the_call_that_ends_a_signal_handler() {
     assert_eq!(found.guesses(), ["signal-trampoline"]);
     assert!(found.is_root);
     assert_eq!(found.frames[0].pc, gdb[0].pc);
-    let facts = |frame: &ComparedFrame| (frame.pc, frame.cfa, frame.registers);
-    let ours: Vec<_> = found.frames[1..].iter().map(facts).collect();
-    let theirs: Vec<_> = gdb[1..].iter().map(facts).collect();
+    let abi_info = |frame: &ComparedFrame| (frame.pc, frame.cfa, frame.registers);
+    let ours: Vec<_> = found.frames[1..].iter().map(abi_info).collect();
+    let theirs: Vec<_> = gdb[1..].iter().map(abi_info).collect();
     assert_eq!(ours, theirs);
 }
 

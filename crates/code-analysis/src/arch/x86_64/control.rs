@@ -38,7 +38,7 @@ pub(super) fn scan_taken_address(insn: &Instruction, see: &mut impl FnMut(ScanEv
 pub(super) fn flow(
     insn: &Instruction,
     control: FlowControl,
-    compared: Option<LastComparison>,
+    comparison: Option<LastComparison>,
 ) -> Option<Flow> {
     match control {
         FlowControl::Next | FlowControl::IndirectBranch => None,
@@ -48,7 +48,7 @@ pub(super) fn flow(
         },
         FlowControl::ConditionalBranch => Some(Flow::Branch {
             to: insn.near_branch_target(),
-            test: branch_condition(insn, compared),
+            condition: branch_condition(insn, comparison),
         }),
         FlowControl::Call => match insn.op0_kind() {
             OpKind::NearBranch64 => Some(Flow::Call(insn.near_branch_target())),
@@ -61,7 +61,7 @@ pub(super) fn flow(
         FlowControl::XbeginXabortXend => {
             (insn.mnemonic() == Mnemonic::Xbegin).then(|| Flow::Branch {
                 to: insn.near_branch_target(),
-                test: BranchCondition::None,
+                condition: BranchCondition::None,
             })
         }
         FlowControl::Exception => Some(Flow::Trap),

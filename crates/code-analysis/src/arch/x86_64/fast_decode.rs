@@ -14,7 +14,7 @@ mod form {
     /// Bytes of the immediate: none, 1 or 4.
     pub(super) const NUMBER: u16 = 7;
     /// The opcode is supported. All others have no bits.
-    pub(super) const KNOWN: u16 = 8;
+    pub(super) const SUPPORTED: u16 = 8;
     pub(super) const MODRM: u16 = 16;
     /// Prefix 0x66 is allowed: operands have two bytes, or are other vectors.
     pub(super) const P66: u16 = 32;
@@ -32,21 +32,21 @@ mod form {
 
 /// One-byte opcodes.
 fn one_byte(opcode: u8) -> u16 {
-    use form::{CONTROL_OR_ADDRESS, GROUP, JUMP, KNOWN, MODRM, P66, PF2, PF3, VALUE};
+    use form::{CONTROL_OR_ADDRESS, GROUP, JUMP, MODRM, P66, PF2, PF3, SUPPORTED, VALUE};
     match opcode {
         0x00..=0x3f => match opcode & 7 {
             0..=3 => MODRM | P66,
-            4 => KNOWN | 1,
-            5 => KNOWN | 4,
+            4 => SUPPORTED | 1,
+            5 => SUPPORTED | 4,
             _ => 0,
         },
-        0x50..=0x5f | 0xc9 => KNOWN,
+        0x50..=0x5f | 0xc9 => SUPPORTED,
         0x63 | 0x84 | 0x86 | 0x88 | 0x8a => MODRM,
         0x68 | 0xb8..=0xbf => VALUE | 4,
-        0xa9 => KNOWN | 4,
+        0xa9 => SUPPORTED | 4,
         0x69 | 0x81 => MODRM | 4,
         0x6b | 0x83 => MODRM | P66 | 1,
-        0x6a | 0xa8 | 0xb0..=0xb7 => KNOWN | 1,
+        0x6a | 0xa8 | 0xb0..=0xb7 => SUPPORTED | 1,
         0x70..=0x7f | 0xeb => JUMP | 1,
         0x80 => MODRM | 1,
         0x85 | 0x87 | 0x89 | 0x8b => MODRM | P66,
@@ -85,12 +85,12 @@ fn two_bytes(opcode: u8) -> u16 {
 fn complete(form: u16) -> u16 {
     let is_group = form & form::GROUP != 0;
     let modrm = if is_group { form::MODRM } else { 0 };
-    let known = if form != 0 { form::KNOWN } else { 0 };
+    let known = if form != 0 { form::SUPPORTED } else { 0 };
     form | modrm | known
 }
 
 /// Whether a [`form::GROUP`] opcode is supported with these operands.
-fn is_known(opcode: u8, modrm: u8) -> bool {
+fn is_supported(opcode: u8, modrm: u8) -> bool {
     let is_memory = modrm < 0xc0;
     let digit = modrm >> 3 & 7;
     match opcode {
@@ -159,12 +159,12 @@ impl FastDecoder {
     ) -> usize {
         let mut rest = bytes;
         let mut at = address;
-        while let Some(told) = self.scan(rest, at) {
-            if let Some(seen) = told.event {
+        while let Some(scan) = self.scan(rest, at) {
+            if let Some(seen) = scan.event {
                 see(at, seen);
             }
-            rest = rest.get(told.length..).unwrap_or_default();
-            at = at.wrapping_add(told.length as u64);
+            rest = rest.get(scan.length..).unwrap_or_default();
+            at = at.wrapping_add(scan.length as u64);
         }
         bytes.len() - rest.len()
     }
@@ -182,13 +182,13 @@ impl FastDecoder {
             }
         };
         // The last instruction decides about fall-through at the end.
-        let glance = self
+        let insn = self
             .fast_decode(window)
-            .filter(|glance| glance.length < bytes.len())?;
+            .filter(|insn| insn.length < bytes.len())?;
         Some(FastScan {
-            length: glance.length,
-            event: glance.event(address),
-            is_nop: glance.is_nop(),
+            length: insn.length,
+            event: insn.event(address),
+            is_nop: insn.is_nop(),
         })
     }
 
@@ -205,7 +205,7 @@ impl FastDecoder {
         let mut head = u64::from_le_bytes(*window.first_chunk()?);
         let mut length = 1;
         let mut prefix = 0;
-        let mut allowed = form::KNOWN;
+        let mut allowed = form::SUPPORTED;
         if let byte @ (0x66 | 0xf2 | 0xf3) = first(head) {
             allowed = match byte {
                 0x66 => form::P66,
@@ -235,7 +235,7 @@ impl FastDecoder {
             let operand = *self.operands.get(usize::from(modrm))?;
             // Memory without a base register may be a table.
             let is_table = operand & MAY_BE_TABLE != 0 && first(head >> 16) & 7 == 5;
-            if is_table || form & form::GROUP != 0 && !is_known(opcode, modrm) {
+            if is_table || form & form::GROUP != 0 && !is_supported(opcode, modrm) {
                 return None;
             }
             length += usize::from(operand & !MAY_BE_TABLE);
@@ -411,7 +411,7 @@ fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
         0xe9 | 0xeb => Flow::Jump(to),
         _ => Flow::Branch {
             to,
-            test: BranchCondition::None,
+            condition: BranchCondition::None,
         },
     }
 }
@@ -426,7 +426,7 @@ mod tests {
     const ADDRESS: u64 = 0x40_0000;
 
     /// Whether the decoder library agrees about the first instruction.
-    fn is_confirmed(bytes: &[u8], told: FastScan) -> bool {
+    fn is_confirmed(bytes: &[u8], scan: FastScan) -> bool {
         let mut decoder = Decoder::with_ip(64, bytes, ADDRESS, DecoderOptions::NONE);
         let insn = decoder.decode();
         let to = insn.near_branch_target();
@@ -434,7 +434,7 @@ mod tests {
             FlowControl::Next => None,
             FlowControl::ConditionalBranch => Some(Flow::Branch {
                 to,
-                test: BranchCondition::None,
+                condition: BranchCondition::None,
             }),
             FlowControl::UnconditionalBranch => Some(Flow::Jump(to)),
             FlowControl::Call => Some(Flow::Call(to)),
@@ -452,9 +452,9 @@ mod tests {
             .or_else(|| control::value(&insn).map(ScanEvent::Immediate))
             .or(taken);
         !insn.is_invalid()
-            && insn.len() == told.length
-            && told.event == expected
-            && told.is_nop == (insn.mnemonic() == Mnemonic::Nop)
+            && insn.len() == scan.length
+            && scan.event == expected
+            && scan.is_nop == (insn.mnemonic() == Mnemonic::Nop)
             && !is_table
     }
 
@@ -464,7 +464,7 @@ mod tests {
         let prefixes: [&[u8]; 4] = [&[], &[0x66], &[0xf2], &[0xf3]];
         let rexes: [&[u8]; 5] = [&[], &[0x40], &[0x48], &[0x45], &[0x4f]];
         let escapes: [&[u8]; 2] = [&[], &[0x0f]];
-        let mut told = 0;
+        let mut count = 0;
         for (prefix, rex) in prefixes.iter().flat_map(|p| rexes.map(|rex| (p, rex))) {
             for (escape, opcode) in escapes.iter().flat_map(|e| (0..=255).map(move |o| (e, o))) {
                 for (modrm, sib) in (0..=255).flat_map(|modrm| [(modrm, 0x9d), (modrm, 0x24)]) {
@@ -474,25 +474,25 @@ mod tests {
                     bytes.resize(2 * WINDOW_BYTES, 0xc3);
                     if let Some(told_of) = lengths.scan(&bytes, ADDRESS) {
                         assert!(is_confirmed(&bytes, told_of), "{bytes:x?}: {told_of:?}");
-                        told += 1;
+                        count += 1;
                     }
                 }
             }
         }
-        assert!(told > 100_000, "{told}");
+        assert!(count > 100_000, "{count}");
     }
 
     #[test]
     fn the_last_instruction_is_left_to_the_decoder() {
         let moves = [0xb8, 0x12, 0x34, 0x56, 0x78].repeat(WINDOW_BYTES);
-        let told = Some(FastScan {
+        let scan = Some(FastScan {
             length: 5,
             event: Some(ScanEvent::Immediate(0x7856_3412)),
             is_nop: false,
         });
         for bytes in 1..=moves.len() {
             let bytes = moves.get(..bytes).expect("there are as many");
-            let expected = told.filter(|_| bytes.len() > 5);
+            let expected = scan.filter(|_| bytes.len() > 5);
             assert_eq!(FastDecoder::default().scan(bytes, ADDRESS), expected);
         }
     }

@@ -13,7 +13,7 @@ use crate::verifier::state::{RegisterContents, VerifierState};
 /// Preconditions for an instruction to preserve a verifier state, by opcode.
 mod precondition {
     /// The opcode is supported here.
-    pub(super) const KNOWN: u8 = 1;
+    pub(super) const SUPPORTED: u8 = 1;
     /// The register beside the operand must have unknown contents.
     pub(super) const REGISTER: u8 = 2;
     /// The same for the operand, if it is a register.
@@ -29,35 +29,35 @@ mod precondition {
 }
 
 /// Preconditions of an opcode, by its index: one-byte opcodes, then those behind 0x0f. One-byte
-/// opcodes that are not listed are unsupported. Those behind 0x0f are `KNOWN`: `FastDecoder` only
-/// admits opcodes that this is right for.
+/// opcodes that are not listed are unsupported. Those behind 0x0f are `SUPPORTED`: `FastDecoder`
+/// only admits opcodes that this is right for.
 pub(super) fn preconditions_of(place: usize) -> u8 {
-    use precondition::{BYTE, KNOWN, MEMORY, OPCODE, OPERAND, REGISTER, RESTORES};
-    const OF_OPERAND: u8 = KNOWN | OPERAND | MEMORY;
+    use precondition::{BYTE, MEMORY, OPCODE, OPERAND, REGISTER, RESTORES, SUPPORTED};
+    const OF_OPERAND: u8 = SUPPORTED | OPERAND | MEMORY;
     let byte = if place & 1 == 0 { BYTE } else { 0 };
     match place {
         // The eight arithmetic opcodes; the last only compares.
-        0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9 => KNOWN,
+        0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9 => SUPPORTED,
         0x00..=0x3f if place & 7 < 2 => OF_OPERAND | byte,
-        0x00..=0x3f if place & 7 < 4 => KNOWN | REGISTER | byte,
-        0x8a => KNOWN | REGISTER | BYTE,
-        0x8b => KNOWN | REGISTER | OPERAND | RESTORES,
-        0x8d => KNOWN | REGISTER | MEMORY,
+        0x00..=0x3f if place & 7 < 4 => SUPPORTED | REGISTER | byte,
+        0x8a => SUPPORTED | REGISTER | BYTE,
+        0x8b => SUPPORTED | REGISTER | OPERAND | RESTORES,
+        0x8d => SUPPORTED | REGISTER | MEMORY,
         0x89 => OF_OPERAND | REGISTER,
         0x80..=0x83 | 0x88 | 0xc0 | 0xc1 | 0xc6 | 0xc7 | 0xd0..=0xd3 => OF_OPERAND | byte,
-        0xb0..=0xb7 => KNOWN | OPCODE | BYTE,
-        0xb8..=0xbf => KNOWN | OPCODE,
+        0xb0..=0xb7 => SUPPORTED | OPCODE | BYTE,
+        0xb8..=0xbf => SUPPORTED | OPCODE,
         // `movsxd`, `imul`, `cmov`, `movzx`, `movsx`
         0x63 | 0x69 | 0x6b | 0x140..=0x14f | 0x1af | 0x1b6 | 0x1b7 | 0x1be | 0x1bf => {
-            KNOWN | REGISTER
+            SUPPORTED | REGISTER
         }
         0x190..=0x19f => OF_OPERAND | BYTE,
         // Vector stores.
-        0x111 | 0x113 | 0x117 | 0x129 | 0x17f => KNOWN | MEMORY,
+        0x111 | 0x113 | 0x117 | 0x129 | 0x17f => SUPPORTED | MEMORY,
         // Jumps, and unsupported opcodes.
         0x180..=0x18f | ..0x100 => 0,
         // Vectors, and comparisons.
-        _ => KNOWN,
+        _ => SUPPORTED,
     }
 }
 
@@ -175,23 +175,23 @@ impl X86FastInsn<'_> {
         }
     }
 
-    /// Whether it certainly preserves `frame` and falls through.
+    /// Whether it certainly preserves `state` and falls through.
     #[must_use]
     #[inline(always)]
-    pub fn preserves(&self, frame: &VerifierState) -> bool {
+    pub fn preserves(&self, state: &VerifierState) -> bool {
         const COMPARE: u8 = 7;
         let mut needs = self.preconditions;
         let modrm = self.modrm();
         if !self.is_two_byte && self.opcode & 0xfc == 0x80 && digit(modrm) == COMPARE {
-            needs = precondition::KNOWN;
+            needs = precondition::SUPPORTED;
         }
         let is = |what: u8| needs & what != 0;
         let is_lost = |number: u8| {
             let register = self.whole(number, is(precondition::BYTE));
-            register != RSP && frame.get(register) == RegisterContents::Other
+            register != RSP && state.get(register) == RegisterContents::Other
         };
         let (reg, low) = (self.reg(), modrm & 7);
-        let mut leaves = is(precondition::KNOWN);
+        let mut leaves = is(precondition::SUPPORTED);
         leaves &= !is(precondition::REGISTER) || is_lost(reg);
         leaves &= !is(precondition::OPCODE) || is_lost(self.rm(self.opcode));
         if needs & (precondition::OPERAND | precondition::MEMORY | precondition::RESTORES) == 0 {
@@ -209,7 +209,7 @@ impl X86FastInsn<'_> {
                 let sib = self.byte(self.modrm_offset + 1);
                 // An unknown stack pointer is still on the stack.
                 let is_near =
-                    |index| frame.holds_stack_address(index) || register(self.rm(sib)) == RSP;
+                    |index| state.holds_stack_address(index) || register(self.rm(sib)) == RSP;
                 leaves &= !self.index(sib).is_some_and(is_near);
                 sib
             }
@@ -217,7 +217,7 @@ impl X86FastInsn<'_> {
             5 if modrm < 0x40 => return leaves,
             _ => low,
         };
-        leaves && !frame.holds_stack_address(register(self.rm(base)))
+        leaves && !state.holds_stack_address(register(self.rm(base)))
     }
 
     /// Whether it is a no-operation, like padding.
@@ -515,10 +515,10 @@ mod tests {
 
     /// Results of operations on verifier states.
     fn outcome(ops: &[Op], before: &[VerifierState]) -> Vec<Option<VerifierState>> {
-        let apply = |frame: &VerifierState| {
-            let mut frame = *frame;
-            let is_told = ops.iter().all(|op| frame.transfer(*op, &SYSV_ABI).is_ok());
-            is_told.then_some(frame)
+        let apply = |state: &VerifierState| {
+            let mut frame = *state;
+            let is_complete = ops.iter().all(|op| frame.transfer(*op, &SYSV_ABI).is_ok());
+            is_complete.then_some(frame)
         };
         before.iter().map(apply).collect()
     }
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_at_a_glance_is_what_the_decoder_says() {
+    fn fast_transfer_agrees_with_the_lifter() {
         let lengths = FastDecoder::default();
         let frames = frames();
         let mut lifter = X86Lifter::default();
@@ -539,7 +539,7 @@ mod tests {
         let rexes: [&[u8]; 7] = [&[], &[0x40], &[0x48], &[0x49], &[0x4c], &[0x45], &[0x4f]];
         let escapes: [&[u8]; 2] = [&[], &[0x0f]];
         let tails = [[0x34, 0, 0, 0, 0x10, 0, 0, 0], [0; 8], [0xff; 8]];
-        let (mut told, mut left) = (0, 0);
+        let (mut handled, mut left) = (0, 0);
         for (prefix, rex) in prefixes.iter().flat_map(|p| rexes.map(|rex| (p, rex))) {
             for (escape, opcode) in escapes.iter().flat_map(|e| (0..=255).map(move |o| (e, o))) {
                 let sibs = [0x24, 0x25, 0x9d];
@@ -551,31 +551,31 @@ mod tests {
                     bytes.extend(tail);
                     bytes.resize(32, 0xc3);
                     let mut ops = Vec::new();
-                    let Some(glance) =
+                    let Some(fast_insn) =
                         lengths.fast_decode(bytes.first_chunk().expect("it is as long"))
                     else {
                         continue;
                     };
                     let mut code = LiftedCode::default();
-                    let insn = bytes.get(..glance.length).expect("it is there");
+                    let insn = bytes.get(..fast_insn.length).expect("it is there");
                     lifter.lift(insn, ADDRESS, &mut code);
                     let expected = outcome(code.ops_of(InsnId(0)), &frames);
                     for (before, after) in frames.iter().zip(&expected) {
-                        if glance.preserves(before) {
+                        if fast_insn.preserves(before) {
                             let is_so = *after == Some(*before);
                             assert!(is_so && code.flow(InsnId(0)).is_none(), "{insn:x?}");
                             left += 1;
                         }
                     }
-                    if glance.emit(&mut |op| ops.push(op)).is_none() {
+                    if fast_insn.emit(&mut |op| ops.push(op)).is_none() {
                         continue;
                     }
                     let is_so = outcome(&ops, &frames) == expected;
                     assert!(is_so, "{insn:x?}: {ops:?}, {:?}", code.ops_of(InsnId(0)));
-                    told += 1;
+                    handled += 1;
                 }
             }
         }
-        assert!(told > 300_000 && left > 1_000_000, "{told} {left}");
+        assert!(handled > 300_000 && left > 1_000_000, "{handled} {left}");
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn comparison(insn: &Instruction) -> Option<LastComparison> {
 pub(super) fn preserves_comparison(
     insn: &Instruction,
     written: &[Op],
-    compared: LastComparison,
+    comparison: LastComparison,
 ) -> bool {
     let leaves_flags = matches!(
         insn.mnemonic(),
@@ -48,7 +48,7 @@ pub(super) fn preserves_comparison(
     let written = written.iter().fold(0, |all, op| all | op.written(RSP));
     let writes = |register: u8| written & bit(register) != 0;
     leaves_flags
-        && match compared {
+        && match comparison {
             LastComparison::Registers(a, b) => !writes(a) && !writes(b),
             LastComparison::Number(a, _) => !writes(a),
         }
@@ -57,14 +57,14 @@ pub(super) fn preserves_comparison(
 /// The condition of a conditional branch after a comparison.
 pub(super) fn branch_condition(
     insn: &Instruction,
-    compared: Option<LastComparison>,
+    comparison: Option<LastComparison>,
 ) -> BranchCondition {
     let at_most = |register, limit, when| BranchCondition::AtMost {
         register,
         limit,
         holds_on: when,
     };
-    match (insn.condition_code(), compared) {
+    match (insn.condition_code(), comparison) {
         (ConditionCode::e, Some(LastComparison::Registers(a, b))) => BranchCondition::Equal {
             a,
             b,

@@ -159,8 +159,8 @@ impl OpcodeClasses {
 
 /// Lifts an instruction of a class. Returns whether nothing is left to do.
 #[inline]
-pub(super) fn lift_by_class(kind: OpcodeClass, insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    match kind {
+pub(super) fn lift_by_class(class: OpcodeClass, insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    match class {
         OpcodeClass::Generic | OpcodeClass::ControlFlow => false,
         OpcodeClass::Move => lift_move(insn, ops),
         OpcodeClass::Push => lift_push(insn, ops),

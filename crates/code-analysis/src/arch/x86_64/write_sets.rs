@@ -29,7 +29,7 @@ pub(super) struct WriteSets {
 
 impl core::fmt::Debug for WriteSets {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Effects").finish_non_exhaustive()
+        f.debug_struct("WriteSets").finish_non_exhaustive()
     }
 }
 
@@ -44,7 +44,7 @@ impl Default for WriteSets {
 
 impl WriteSets {
     /// Lifts an instruction by its write set.
-    pub(super) fn note(&mut self, insn: &Instruction, ops: &mut Vec<Op>) {
+    pub(super) fn lift(&mut self, insn: &Instruction, ops: &mut Vec<Op>) {
         if has_no_effect(insn) {
             return;
         }

@@ -154,7 +154,7 @@ impl TraceeProcess {
         from: &mut ProcessorState,
     ) -> io::Result<(StepEnd, ProcessorState)> {
         /// More than the repetitions in any test.
-        const MOST_TIMES: usize = 64;
+        const MAX_REPETITIONS: usize = 64;
         let pid = self.pid();
         let mut code = [0x90; 64];
         code[..insn.len()].copy_from_slice(insn);
@@ -164,7 +164,7 @@ impl TraceeProcess {
         sys::set_registers(pid, &from.registers)?;
         let mut end = StepEnd::Done;
         let mut registers = from.registers;
-        for _ in 0..MOST_TIMES {
+        for _ in 0..MAX_REPETITIONS {
             end = match sys::step(pid)? {
                 libc::SIGTRAP => StepEnd::Done,
                 libc::SIGILL => StepEnd::Unknown,

@@ -40,7 +40,7 @@ pub(crate) fn setting(
     kind: u64,
     ready: &UserRegs,
     extended: &[u8],
-    facts: &AbiInfo,
+    abi_info: &AbiInfo,
 ) -> ProcessorState {
     let mut random = Random(kind);
     let mut registers = *ready;
@@ -89,7 +89,7 @@ pub(crate) fn setting(
         registers.r14 = 0x202;
         registers.r15 = registers.rsp + 40;
     }
-    let saved = facts
+    let saved = abi_info
         .preserved
         .iter()
         .map(|register| numbered(&registers)[usize::from(*register)]);
@@ -160,38 +160,38 @@ fn place(sp: u8, at: u64) -> AbstractValue {
 
 /// The abstract state before an instruction. The contents of `slots` (stack addresses) are known.
 pub(crate) fn state(
-    words: RegisterModel,
+    model: RegisterModel,
     before: &ProcessorState,
     slots: &[u64],
-    facts: &AbiInfo,
+    abi_info: &AbiInfo,
 ) -> AbstractState {
-    let sp = facts.stack_pointer;
+    let sp = abi_info.stack_pointer;
     let mut state = AbstractState::new();
     for (register, value) in (0..).zip(numbered(&before.registers)) {
-        let known = match words {
+        let known = match model {
             _ if register == sp => place(sp, value),
             RegisterModel::EntryValues => continue,
             RegisterModel::Concrete if is_on_stack(value) => place(sp, value),
             // Preserved registers are among the saved ones.
-            RegisterModel::Concrete if facts.preserved.contains(&register) => continue,
+            RegisterModel::Concrete if abi_info.preserved.contains(&register) => continue,
             RegisterModel::Concrete => AbstractValue::constant(value),
         };
         state.set(register, known);
     }
     for at in slots {
         let word = usize::try_from((at - STACK) / 8).expect("it is of the stack");
-        let saved = facts.preserved[word % facts.preserved.len()];
+        let saved = abi_info.preserved[word % abi_info.preserved.len()];
         state.store(place(sp, *at), AbstractValue::entry_value(saved));
     }
     state
 }
 
 /// The concrete value of an abstract one, if it has exactly one.
-fn concrete(value: AbstractValue, entry: &[u64; 16], facts: &AbiInfo) -> Option<u64> {
+fn concrete(value: AbstractValue, entry: &[u64; 16], abi_info: &AbiInfo) -> Option<u64> {
     match value.fact() {
         ValueFact::EntryValue(register, offset) => {
             let register = u8::try_from(register.0).ok()?;
-            let origin = match register == facts.stack_pointer {
+            let origin = match register == abi_info.stack_pointer {
                 true => ENTRY,
                 false => *entry.get(usize::from(register))?,
             };
@@ -221,14 +221,14 @@ pub(crate) struct Executed<'e> {
 /// Compares claims about instructions with their execution.
 pub(crate) struct Checker {
     pub(crate) lifter: Lifter,
-    pub(crate) facts: &'static AbiInfo,
+    pub(crate) abi_info: &'static AbiInfo,
     code: LiftedCode,
 }
 
 impl Checker {
     pub(crate) fn new(lifter: Lifter) -> Checker {
         Checker {
-            facts: lifter.abi_info(),
+            abi_info: lifter.abi_info(),
             lifter,
             code: LiftedCode::default(),
         }
@@ -292,14 +292,14 @@ impl Checker {
     fn compare_state(
         &self,
         it: &Executed<'_>,
-        words: RegisterModel,
+        model: RegisterModel,
         ops: &[Op],
         changed: &[u64],
         found: &mut Vec<String>,
     ) {
-        let facts = self.facts;
+        let abi_info = self.abi_info;
         let entry = numbered(&it.before.registers);
-        let mut slots = match words {
+        let mut slots = match model {
             RegisterModel::Concrete => changed.to_vec(),
             // Code does not write there through addresses that are unknown here.
             RegisterModel::EntryValues => Vec::new(),
@@ -308,24 +308,24 @@ impl Checker {
         let near = [sp, sp + 0x40, STACK + 0x9040, STACK + 0x6000];
         slots.extend(
             near.iter()
-                .filter(|at| !changed.contains(at) && words == RegisterModel::Concrete),
+                .filter(|at| !changed.contains(at) && model == RegisterModel::Concrete),
         );
-        let mut state = state(words, it.before, &slots, facts);
+        let mut state = state(model, it.before, &slots, abi_info);
         if it.before.registers.eflags & DIRECTION != 0 {
-            state.transfer(Op::Direction { is_down: true }, 0, facts);
+            state.transfer(Op::Direction { is_down: true }, 0, abi_info);
         }
         for op in ops {
-            state.transfer(*op, 0, facts);
+            state.transfer(*op, 0, abi_info);
         }
         for (register, value) in (0..).zip(numbered(&it.after.registers)) {
             let said = state.get(register);
             let is_so = match said.fact() {
                 ValueFact::AtMost(most) => value <= most.into(),
-                _ => concrete(said, &entry, facts).is_none_or(|said| said == value),
+                _ => concrete(said, &entry, abi_info).is_none_or(|said| said == value),
             };
             if !is_so {
                 found.push(format!(
-                    "{words:?}: register {register} is {value:#x}, not {said:?}: {ops:?}"
+                    "{model:?}: register {register} is {value:#x}, not {said:?}: {ops:?}"
                 ));
             }
         }
@@ -337,13 +337,13 @@ impl Checker {
         };
         for slot in slots {
             let is_so = || {
-                let at = concrete(slot.address, &entry, facts)?;
-                let holds = concrete(slot.value, &entry, facts)?;
+                let at = concrete(slot.address, &entry, abi_info)?;
+                let holds = concrete(slot.value, &entry, abi_info)?;
                 Some((at, word(&it.after.stack, at)? == holds))
             };
             if let Some((at, false)) = is_so() {
                 found.push(format!(
-                    "{words:?}: {at:#x} does not hold {:?}: {ops:?}",
+                    "{model:?}: {at:#x} does not hold {:?}: {ops:?}",
                     slot.value
                 ));
             }
@@ -353,35 +353,35 @@ impl Checker {
     fn compare_frame(
         &self,
         it: &Executed<'_>,
-        words: RegisterModel,
+        model: RegisterModel,
         ops: &[Op],
         changed: &[u64],
         found: &mut Vec<String>,
     ) {
-        let facts = self.facts;
+        let abi_info = self.abi_info;
         let cfa = ENTRY + 8;
         let distance = |at: u64| i16::try_from(at.wrapping_sub(cfa).cast_signed());
         let mut frame = VerifierState::UNKNOWN;
         let entry = numbered(&it.before.registers);
         for (register, value) in (0..).zip(entry) {
-            let is_address = register == facts.stack_pointer
-                || words == RegisterModel::Concrete && is_on_stack(value);
+            let is_address = register == abi_info.stack_pointer
+                || model == RegisterModel::Concrete && is_on_stack(value);
             let held = match distance(value) {
                 Ok(distance) if is_address => RegisterContents::StackAddress(distance),
-                _ if facts.preserved.contains(&register) => RegisterContents::EntryValue,
+                _ if abi_info.preserved.contains(&register) => RegisterContents::EntryValue,
                 _ => RegisterContents::Other,
             };
             let _ = frame.set_register(register, held);
         }
         // Each is saved where memory changed, if possible.
-        for (place, register) in facts.preserved.iter().enumerate() {
+        for (place, register) in abi_info.preserved.iter().enumerate() {
             let is_its = |at: &&u64| {
                 usize::try_from((**at - STACK) / 8)
-                    .is_ok_and(|word| word % facts.preserved.len() == place)
+                    .is_ok_and(|word| word % abi_info.preserved.len() == place)
             };
             let at = changed.iter().filter(is_its).find(|at| **at < cfa - 8);
             if let Some(at) = at
-                && words == RegisterModel::Concrete
+                && model == RegisterModel::Concrete
                 && let Ok(at) = distance(*at)
             {
                 let _ = frame.set_saved_at(*register, at);
@@ -389,35 +389,35 @@ impl Checker {
         }
         let mut window = it.bytes.to_vec();
         window.resize(32, 0xcc);
-        let glance = self.lifter.fast_decode(&window);
-        let mut is_told = false;
+        let insn = self.lifter.fast_decode(&window);
+        let mut is_complete = false;
         let mut is_beyond = false;
         // A report states this assumption for the whole function.
         let known = frame;
         let assumes_bounds = |op: &Op| {
             matches!(*op, Op::OverwriteIndexed { base, .. } | Op::StoreIndexed { base, .. }
-                if base == facts.stack_pointer || known.holds_stack_address(base))
+                if base == abi_info.stack_pointer || known.holds_stack_address(base))
         };
         let mut is_assumed = false;
-        if let Some(glance) = &glance {
-            if glance.length() != it.bytes.len() {
-                return found.push(format!("{words:?}: {} bytes at a glance", glance.length()));
+        if let Some(insn) = &insn {
+            if insn.length() != it.bytes.len() {
+                return found.push(format!("{model:?}: {} bytes at a glance", insn.length()));
             }
-            is_told = glance.preserves(&frame);
-            if !is_told {
+            is_complete = insn.preserves(&frame);
+            if !is_complete {
                 let mut after = frame;
-                is_told = glance.emit_ops(|op| {
+                is_complete = insn.emit_ops(|op| {
                     is_assumed |= assumes_bounds(&op);
-                    is_beyond |= after.transfer(op, facts).is_err();
+                    is_beyond |= after.transfer(op, abi_info).is_err();
                 });
-                if is_told {
+                if is_complete {
                     frame = after;
                 }
             }
         }
-        if !is_told {
+        if !is_complete {
             is_assumed = ops.iter().any(assumes_bounds);
-            is_beyond = ops.iter().any(|op| frame.transfer(*op, facts).is_err());
+            is_beyond = ops.iter().any(|op| frame.transfer(*op, abi_info).is_err());
         }
         if is_beyond {
             return;
@@ -432,18 +432,18 @@ impl Checker {
             };
             if !is_so {
                 found.push(format!(
-                    "{words:?}, one look: register {register} is {value:#x}: {ops:?}"
+                    "{model:?}, one look: register {register} is {value:#x}: {ops:?}"
                 ));
             }
         }
-        for register in facts.preserved.iter().filter(|_| !is_assumed) {
+        for register in abi_info.preserved.iter().filter(|_| !is_assumed) {
             let Some(at) = frame.saved_at(*register) else {
                 continue;
             };
             let holds = word(&it.after.stack, cfa.wrapping_add_signed(at.into()));
             if holds.is_some_and(|holds| Some(&holds) != entry.get(usize::from(*register))) {
                 found.push(format!(
-                    "{words:?}, one look: register {register} is not saved at {at}: {ops:?}"
+                    "{model:?}, one look: register {register} is not saved at {at}: {ops:?}"
                 ));
             }
         }
@@ -478,7 +478,7 @@ impl Checker {
         let depends = matches!(
             self.code.flow(InsnId(2)),
             Some(Flow::Branch {
-                test: BranchCondition::AtMost { limit: 0x77, .. },
+                condition: BranchCondition::AtMost { limit: 0x77, .. },
                 ..
             })
         );
@@ -508,7 +508,7 @@ pub(crate) fn is_listed(code: iced_x86::Code) -> bool {
 
 /// Changed words of the stack; if there are many, the first, the last and some between.
 fn changed(it: &Executed<'_>) -> Vec<u64> {
-    const MOST: usize = 16;
+    const MAX_WORDS: usize = 16;
     let both = it
         .before
         .stack
@@ -517,7 +517,7 @@ fn changed(it: &Executed<'_>) -> Vec<u64> {
     let places = (STACK..).step_by(8).zip(both);
     let changed = places.filter(|(_, (before, after))| before != after);
     let changed: Vec<u64> = changed.map(|(at, _)| at).collect();
-    let step = changed.len().div_ceil(MOST).max(1);
+    let step = changed.len().div_ceil(MAX_WORDS).max(1);
     let some = changed.iter().step_by(step).copied();
     some.chain(changed.last().copied().filter(|_| step > 1))
         .collect()

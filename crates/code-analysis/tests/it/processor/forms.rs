@@ -20,7 +20,7 @@ struct FormSignature {
 }
 
 impl FormSignature {
-    fn of(insn: &Instruction) -> FormSignature {
+    fn from_insn(insn: &Instruction) -> FormSignature {
         let mut operands = [0; 5];
         for (place, operand) in (0..insn.op_count()).zip(&mut operands) {
             *operand = class(insn, place);
@@ -165,7 +165,7 @@ impl InsnForms {
                 return is_one;
             }
             is_one = true;
-            if self.seen.insert(FormSignature::of(&insn)) {
+            if self.seen.insert(FormSignature::from_insn(&insn)) {
                 self.forms.push(InsnForm {
                     bytes: bytes[..insn.len()].to_vec(),
                     insn,

@@ -183,12 +183,12 @@ fn manual(mnemonic: Mnemonic) -> Option<(&'static [u8], Option<u32>, StoreTarget
 pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<String>> {
     let insn = &form.insn;
     let (registers, operand, stored) = manual(insn.mnemonic())?;
-    let facts = checker.facts;
+    let abi_info = checker.abi_info;
     let before = setting(
         0,
         &crate::processor::sys::no_registers(),
         &vec![0; 4096],
-        facts,
+        abi_info,
     );
     let numbers = numbered(&before.registers);
     let at = match stored {
@@ -198,19 +198,20 @@ pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<St
             let is_simple =
                 insn.memory_base() == Register::RSP && insn.memory_index() == Register::None;
             let distance = insn.memory_displacement64();
-            is_simple.then(|| numbers[usize::from(facts.stack_pointer)].wrapping_add(distance) & !7)
+            is_simple
+                .then(|| numbers[usize::from(abi_info.stack_pointer)].wrapping_add(distance) & !7)
         }
     };
     // Where another register has the address of the 64 bytes.
     let is_its = !matches!(stored, StoreTarget::At(register) if insn.op0_kind() == OpKind::Register
         && number(&format!("{:?}", insn.op0_register())) != Some(register));
     let slots: Vec<u64> = at.filter(|_| is_its).into_iter().collect();
-    let mut known = state(RegisterModel::Concrete, &before, &slots, facts);
-    let mut plain = state(RegisterModel::EntryValues, &before, &[], facts);
+    let mut known = state(RegisterModel::Concrete, &before, &slots, abi_info);
+    let mut plain = state(RegisterModel::EntryValues, &before, &[], abi_info);
     let (ops, _) = checker.lift(&form.bytes);
     for op in &ops {
-        known.transfer(*op, 0, facts);
-        plain.transfer(*op, 0, facts);
+        known.transfer(*op, 0, abi_info);
+        plain.transfer(*op, 0, abi_info);
     }
     let operand = operand.map(|place| insn.op_register(place));
     let operand = operand.and_then(|register| number(&format!("{register:?}")));
@@ -221,7 +222,7 @@ pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<St
         .map(|it| format!("register {it} is written: {ops:?}"))
         .collect();
     let is_saved = |holds: AbstractValue| {
-        facts
+        abi_info
             .preserved
             .iter()
             .any(|it| holds == AbstractValue::entry_value(*it))
@@ -242,24 +243,24 @@ pub(crate) fn differences(
     if flow.is_some() {
         return Vec::new();
     }
-    let facts = checker.facts;
+    let abi_info = checker.abi_info;
     let area = vec![0; 4096];
-    let before = setting(0, &crate::processor::sys::no_registers(), &area, facts);
-    let sp = numbered(&before.registers)[usize::from(facts.stack_pointer)];
+    let before = setting(0, &crate::processor::sys::no_registers(), &area, abi_info);
+    let sp = numbered(&before.registers)[usize::from(abi_info.stack_pointer)];
     let words = answer.memory.iter().filter(|(_, bytes)| *bytes > 0);
     let words = words.map(|(distance, bytes)| (sp.wrapping_add_signed(*distance), *bytes));
     let slots: Vec<u64> = words
         .flat_map(|(at, bytes)| [at & !7, at.wrapping_add_signed(bytes - 1) & !7])
         .filter(|at| *at >= STACK)
         .collect();
-    let mut state = state(RegisterModel::EntryValues, &before, &slots, facts);
+    let mut state = state(RegisterModel::EntryValues, &before, &slots, abi_info);
     for op in &ops {
-        state.transfer(*op, 0, facts);
+        state.transfer(*op, 0, abi_info);
     }
     let mut found = Vec::new();
     for name in &answer.registers {
         if let Some(register) = number(name)
-            && register != facts.stack_pointer
+            && register != abi_info.stack_pointer
             && state.get(register) == AbstractValue::entry_value(register)
         {
             found.push(format!("{name} is written: {ops:?}"));
@@ -267,7 +268,11 @@ pub(crate) fn differences(
     }
     for slot in state.slots() {
         let is_saved = |register: &&u8| slot.value == AbstractValue::entry_value(**register);
-        if facts.preserved.iter().any(|register| is_saved(&register)) {
+        if abi_info
+            .preserved
+            .iter()
+            .any(|register| is_saved(&register))
+        {
             found.push(format!("memory is written: {ops:?}"));
         }
     }

@@ -63,7 +63,7 @@ fn each_way_of_reading_is_tried() {
         file: ReadMethod::Closed,
     });
     let error = memory.read(address_of(&bytes), &mut into[..8]).unwrap_err();
-    assert_eq!(error.why, UnreadableReason::Refused);
+    assert_eq!(error.reason, UnreadableReason::Refused);
 }
 
 struct KilledOnDrop(Child);
@@ -129,7 +129,7 @@ fn errors_name_the_first_unreadable_byte() {
     let wraps = memory
         .read(RuntimeAddr(u64::MAX - 3), &mut [0; 8])
         .unwrap_err();
-    assert_eq!(wraps.why, UnreadableReason::Wraps);
+    assert_eq!(wraps.reason, UnreadableReason::Wraps);
     memory.read(RuntimeAddr(3), &mut []).unwrap();
 }
 
@@ -147,7 +147,7 @@ fn once_let_go_only_kept_or_constant_memory_is_read() {
     assert!(into == kept[..20_000]);
     let later = RuntimeAddr(start.0 + 60_000);
     let error = memory.read(later, &mut into[..8]).unwrap_err();
-    assert_eq!(error.why, UnreadableReason::NotRecorded);
+    assert_eq!(error.reason, UnreadableReason::NotRecorded);
     static CONSTANT: [u8; 4] = *b"text";
     memory.read(address_of(&CONSTANT), &mut into[..4]).unwrap();
     assert_eq!(&into[..4], b"text");

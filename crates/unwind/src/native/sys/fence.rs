@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 /// The limit of the process's processor time in seconds, unless its own limit is lower.
-const LIMIT: libc::rlim_t = 60;
+const MAX_CPU_SECONDS: libc::rlim_t = 60;
 
 /// Runs `work` in its own process, behind a fence. Returns the work's result, and the process's
 /// exit status.
@@ -66,7 +66,7 @@ fn fence(output: c_int) -> io::Result<()> {
     };
     // SAFETY: writes to a variable of this function.
     done(unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) }.into())?;
-    limit.rlim_max = limit.rlim_max.min(LIMIT);
+    limit.rlim_max = limit.rlim_max.min(MAX_CPU_SECONDS);
     limit.rlim_cur = limit.rlim_max;
     // SAFETY: reads its argument.
     done(unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) }.into())?;

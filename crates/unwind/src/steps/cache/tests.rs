@@ -29,8 +29,8 @@ fn at(bytes: u64) -> StepAddress {
 }
 
 /// The cached rule, in the form in which it was put in.
-fn found(cache: &StepCache, at: StepAddress) -> Option<OwnedRule> {
-    cache.get(at).map(|hit| match hit {
+fn found(cache: &StepCache, step_address: StepAddress) -> Option<OwnedRule> {
+    cache.get(step_address).map(|hit| match hit {
         CachedRule::Simple(simple) => OwnedRule::Simple(simple),
         CachedRule::Encoded(short) => OwnedRule::Encoded(short.bytes().to_vec()),
     })
@@ -62,7 +62,7 @@ fn every_kind_is_kept_until_the_cache_is_flushed() {
 }
 
 #[test]
-fn what_was_found_out_before_a_flush_is_not_kept() {
+fn steps_found_before_a_flush_are_not_cached() {
     let cache = Box::new(StepCache::empty());
     let before = cache.now();
     cache.flush();
@@ -126,7 +126,7 @@ fn a_rule_without_a_number_is_kept_all_the_same() {
 
 /// The number of generations is bounded.
 #[test]
-fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
+fn flushed_steps_stay_forgotten() {
     let cache = Box::new(StepCache::empty());
     let long = OwnedRule::Encoded([1, 2, 3].to_vec());
     cache.put(at(5), simple(1).kept(), cache.now());

@@ -18,7 +18,7 @@ pub struct RuleCacheSize {
 pub struct RuleCacheSizeError;
 
 impl RuleCacheSize {
-    const PAGE: usize = 1 << 10;
+    const PAGE_BYTES: usize = 1 << 10;
 
     /// 64 KiB.
     pub const MIN: RuleCacheSize = RuleCacheSize { pages: 1 << 6 };
@@ -33,7 +33,7 @@ impl RuleCacheSize {
     ///
     /// [`RuleCacheSizeError`] unless it is a power of two from 64 KiB to 64 MiB.
     pub const fn from_bytes(bytes: usize) -> Result<Self, RuleCacheSizeError> {
-        let pages = bytes / Self::PAGE;
+        let pages = bytes / Self::PAGE_BYTES;
         let is_between = Self::MIN.pages <= pages && pages <= Self::MAX.pages;
         match bytes.is_power_of_two() && is_between {
             true => Ok(RuleCacheSize { pages }),
@@ -44,7 +44,7 @@ impl RuleCacheSize {
     /// In bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
-        self.pages * Self::PAGE
+        self.pages * Self::PAGE_BYTES
     }
 
     /// Room for this many pages of code: a power of two.

@@ -253,12 +253,12 @@ impl Modules for ModuleSet<'_> {
         self.found(addr)
     }
 
-    fn module_at(&self, place: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
-        if place == ModuleSlot(0) {
+    fn module_at(&self, slot: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
+        if slot == ModuleSlot(0) {
             return None;
         }
-        assert!(self.is_there(place), "{place:?} was not seen in this walk");
-        self.found(addr).filter(|module| module.slot == Some(place))
+        assert!(self.is_mapped(slot), "{slot:?} was not seen in this walk");
+        self.found(addr).filter(|module| module.slot == Some(slot))
     }
 
     fn staying(&self) -> u64 {
@@ -266,10 +266,10 @@ impl Modules for ModuleSet<'_> {
         u64::from(self.says_staying && place < 64) << (place % 64)
     }
 
-    fn is_there(&self, place: ModuleSlot) -> bool {
+    fn is_mapped(&self, slot: ModuleSlot) -> bool {
         let mut modules = (0..MODULES).zip(self.versions);
         modules.any(|(module, version)| {
-            version.is_some_and(|version| self.place(module, version) == place)
+            version.is_some_and(|version| self.place(module, version) == slot)
         })
     }
 

@@ -23,12 +23,12 @@ const COUNT: usize = 16;
 pub(crate) struct SideEffectLifter {
     factory: InstructionInfoFactory,
     /// Operations of [`lift_by_class`], which are reported elsewhere.
-    told: Vec<Op>,
+    lifted_ops: Vec<Op>,
 }
 
 impl core::fmt::Debug for SideEffectLifter {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Lifter").finish_non_exhaustive()
+        f.debug_struct("SideEffectLifter").finish_non_exhaustive()
     }
 }
 
@@ -36,7 +36,7 @@ impl Default for SideEffectLifter {
     fn default() -> Self {
         SideEffectLifter {
             factory: InstructionInfoFactory::new(),
-            told: Vec::new(),
+            lifted_ops: Vec::new(),
         }
     }
 }
@@ -48,7 +48,7 @@ impl SideEffectLifter {
         if insn.is_invalid() || insn.flow_control() != FlowControl::Next {
             return;
         }
-        self.take(&insn, ops);
+        self.lift_escapes(&insn, ops);
         self.store(&insn, ops);
         if stops_midway(&insn) {
             ops.push(SideEffect::Interruptible);
@@ -57,17 +57,17 @@ impl SideEffectLifter {
             return;
         }
         let is_masked = insn.op_mask() != Register::None;
-        if is_masked || !moves(&insn, ops) {
+        if is_masked || !lift_move(&insn, ops) {
             self.clobber(&insn, ops);
         }
     }
 
     /// Lifts escapes: registers that an instruction reads without exact operations.
-    fn take(&mut self, insn: &Instruction, ops: &mut Vec<SideEffect>) {
-        self.told.clear();
+    fn lift_escapes(&mut self, insn: &Instruction, ops: &mut Vec<SideEffect>) {
+        self.lifted_ops.clear();
         let kind = OpcodeClass::from_opcode(insn.code());
         if !matches!(kind, OpcodeClass::InvertibleUnary | OpcodeClass::BitStore)
-            && lift_by_class(kind, insn, &mut self.told)
+            && lift_by_class(kind, insn, &mut self.lifted_ops)
         {
             return;
         }
@@ -195,7 +195,7 @@ fn vector(register: Register) -> Option<u8> {
 }
 
 /// Lifts a move of the low bytes. Returns whether the instruction is one.
-fn moves(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
+fn lift_move(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
     use Mnemonic as M;
     let bits = match insn.mnemonic() {
         M::Movaps
@@ -221,15 +221,15 @@ fn moves(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
         | M::Vmovq => 64,
         M::Movss | M::Vmovss | M::Movd | M::Vmovd => 32,
         M::Pxor | M::Xorps | M::Xorpd | M::Vpxor | M::Vxorps | M::Vxorpd => {
-            return zeroes(insn, ops);
+            return lift_zero(insn, ops);
         }
         _ => return false,
     };
-    moves_bits(insn, bits, ops)
+    lift_low_bits(insn, bits, ops)
 }
 
 /// Lifts an exclusive or with itself as zero. Returns whether the instruction is one.
-fn zeroes(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
+fn lift_zero(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
     let last = insn.op_count().saturating_sub(1);
     let (a, b) = (
         insn.op_register(last.saturating_sub(1)),
@@ -245,7 +245,7 @@ fn zeroes(insn: &Instruction, ops: &mut Vec<SideEffect>) -> bool {
     }
 }
 
-fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<SideEffect>) -> bool {
+fn lift_low_bits(insn: &Instruction, bits: u8, ops: &mut Vec<SideEffect>) -> bool {
     let last = insn.op_count().saturating_sub(1);
     let bytes = bits / 8;
     match (insn.op0_kind(), insn.op_kind(last)) {
@@ -311,7 +311,7 @@ mod tests {
 
     /// Bytes from binutils, assembled from the lines above them.
     #[test]
-    fn moves_are_told_apart() {
+    fn moves_are_classified() {
         let (xmm0, xmm1, xmm2, xmm9) = (17, 18, 19, 26);
         let copy = |to, from, bits| SideEffect::Copy { to, from, bits };
         let cases: [(&[u8], SideEffect); 11] = [
@@ -379,15 +379,15 @@ mod tests {
             ),
         ];
         for (bytes, expected) in cases {
-            let mut told = ops(bytes);
-            told.retain(|told| !matches!(told, SideEffect::Escape { .. }));
-            assert_eq!(told, [expected], "{bytes:02x?}");
+            let mut effects = ops(bytes);
+            effects.retain(|effect| !matches!(effect, SideEffect::Escape { .. }));
+            assert_eq!(effects, [expected], "{bytes:02x?}");
         }
     }
 
     /// Bytes from binutils, assembled from the lines above them.
     #[test]
-    fn what_is_written_where_no_operand_says_is_told() {
+    fn implicit_writes_are_lifted() {
         let string = |bytes, count| SideEffect::StoreString {
             base: RDI,
             bytes,
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_a_move_is_lost() {
+    fn unknown_moves_clobber_their_target() {
         // movsd (%rdi,%rsi,8),%xmm0; movsd %fs:0x0,%xmm0; pxor %xmm1,%xmm0
         for bytes in [
             &[0xf2, 0x0f, 0x10, 0x04, 0xf7][..],
