@@ -13,7 +13,7 @@ pub(crate) fn shape(own: DisplayKind<'_>) -> String {
                 let shape = shape(member.display_kind);
                 let (name, offset, bytes) = (member.name, member.offset, member.bytes);
                 format!(
-                    "OwnedMember {{ name: {name:?}, offset: {offset}, bytes: {bytes}, shape: {shape} }}"
+                    "OwnedMember {{ name: {name:?}, offset: {offset}, bytes: {bytes}, display_kind: {shape} }}"
                 )
             });
             format!("Record([{}])", members.collect::<Vec<_>>().join(", "))
