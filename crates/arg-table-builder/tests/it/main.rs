@@ -11,7 +11,7 @@ use unspool_arg_table::ArgTable;
 use unspool_arg_table_builder::{FileAnalysis, analyze_file, encode, prototypes_of_ctf};
 use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable};
 use unspool_elf::ElfFile;
-use unspool_testing::tool;
+use unspool_testing::{Finish, tool};
 
 /// The functions of a program compiled by gcc, and their table.
 fn made(program: &str) -> (FileAnalysis, Vec<u8>) {
@@ -22,7 +22,7 @@ fn made(program: &str) -> (FileAnalysis, Vec<u8>) {
         let out = folder.path().join(words[0]);
         let mut command = tool("gcc");
         command.arg("-o").arg(&out).args(&words[1..]).arg(input);
-        assert!(command.status().unwrap().success());
+        command.succeed();
         out
     };
     let object = gcc(&["program.o", "-O2", "-gctf", "-c"], &source);
@@ -60,7 +60,7 @@ fn of_many_constants_the_negative_ones_are_kept() {
     std::fs::write(path("many.c"), text).unwrap();
     let mut gcc = tool("gcc");
     gcc.args(["-gctf", "-c", "-o"]).arg(path("many.o"));
-    assert!(gcc.arg(path("many.c")).status().unwrap().success());
+    gcc.arg(path("many.c")).succeed();
     let object = ElfFile::open(path("many.o")).unwrap();
     let prototypes = prototypes_of_ctf([&object]);
     let takes = prototypes.get(0, "takes").unwrap();
@@ -81,7 +81,7 @@ fn arrays_of_arrays_are_as_the_source_has_them() {
     std::fs::write(path("board.c"), text).unwrap();
     let mut gcc = tool("gcc");
     gcc.args(["-gctf", "-c", "-o"]).arg(path("board.o"));
-    assert!(gcc.arg(path("board.c")).status().unwrap().success());
+    gcc.arg(path("board.c")).succeed();
     let object = ElfFile::open(path("board.o")).unwrap();
     let prototypes = prototypes_of_ctf([&object]);
     let plays = prototypes.get(0, "plays").unwrap();

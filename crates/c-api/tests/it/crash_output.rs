@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::crash::{assert_ended_by, errors, library, program};
 use crate::programs;
-use unspool_testing::{command, tool};
+use unspool_testing::{Finish, command, tool};
 
 /// A program with the library. It is killed if it does not end by itself.
 fn limited(program: &Path, way: &str) -> Command {
@@ -98,7 +98,7 @@ fn a_reader_that_never_comes() {
 fn kill(process: u32, signal: &str) {
     let mut kill = command("sh");
     kill.args(["-c", "kill -$0 $1", signal]);
-    assert!(kill.arg(process.to_string()).status().unwrap().success());
+    kill.arg(process.to_string()).succeed();
 }
 
 /// A watchdog may send another signal, or the one being reported.

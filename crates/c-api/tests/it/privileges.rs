@@ -9,7 +9,7 @@ use std::process::Output;
 
 use crate::crash::{errors, library, program};
 use crate::programs;
-use unspool_testing::{NOBODY, UserFolder, command, tool};
+use unspool_testing::{Finish, NOBODY, UserFolder, command, tool};
 
 fn assert_crashed(output: &Output) {
     assert_eq!(output.status.signal(), Some(11), "{}", errors(output));
@@ -27,8 +27,7 @@ fn a_log_of_others_is_not_written_to() {
     lchown(log("link"), Some(NOBODY), Some(NOBODY)).unwrap();
     fs::hard_link(&victim, log("name")).unwrap();
     fs::write(log("file"), "").unwrap();
-    let status = command("mkfifo").arg(log("pipe")).status().unwrap();
-    assert!(status.success());
+    command("mkfifo").arg(log("pipe")).succeed();
     for name in ["file", "pipe"] {
         chown(log(name), Some(NOBODY), Some(NOBODY)).unwrap();
     }

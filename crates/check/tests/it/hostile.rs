@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable};
 use unspool_elf::ElfFile;
-use unspool_testing::tool;
+use unspool_testing::{Finish, tool};
 use xtask::corpus::pair;
 
 /// Checks a file, if it is one. Returns whether its rows were checked.
@@ -39,8 +39,7 @@ fn changed_files_are_checked_to_an_end() {
     };
     let mut checked = 0;
     for pair in pair::all().unwrap().iter().step_by(9) {
-        let assembler = tool("as").arg("-o").arg(&object).arg(&pair.path).status();
-        assert!(assembler.expect("install binutils").success());
+        tool("as").arg("-o").arg(&object).arg(&pair.path).succeed();
         let whole = std::fs::read(&object).unwrap();
         assert!(check(&whole), "{}", pair.name);
         for _ in 0..200 {

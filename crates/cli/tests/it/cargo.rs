@@ -193,14 +193,7 @@ fn the_hook_in_the_documentation_works() {
     let hook = folder.path().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
     fs::write(&hook, script).unwrap();
-    assert!(
-        command("chmod")
-            .arg("+x")
-            .arg(&hook)
-            .status()
-            .unwrap()
-            .success()
-    );
+    command("chmod").arg("+x").arg(&hook).succeed();
     let wrong = "\t.globl f\nf:\n\t.cfi_startproc\n\tpush %rdi\n\tcall g\n\tpop %rdi\n\tret\n\t.cfi_endproc\n";
     fs::write(folder.path().join("notes"), "no code\n").unwrap();
     fs::write(folder.path().join("a file.S"), wrong).unwrap();

@@ -227,7 +227,7 @@ fn thread_local_variables_of_static_programs_are_reported() {
         let mut compile = tool(compiler);
         compile.args(["-g", "-pthread", option, "-o"]);
         compile.arg(&program).arg(&source);
-        assert!(compile.status().unwrap().success());
+        compile.succeed();
         let variables = printed_variables_of(&program, folder.path());
         let values = |name: &str| {
             let of_name = variables.iter().filter(|(named, _)| named.name == name);
@@ -319,7 +319,7 @@ fn units_whose_files_are_missing_or_of_another_build_are_named() {
         gcc.args(["-g", "-gsplit-dwarf", "-o", "program"])
             .args(options);
         let gcc = gcc.arg(&source).current_dir(folder);
-        assert!(gcc.status().unwrap().success());
+        gcc.succeed();
     };
     let errors = || {
         let mut unspool = harness::unspool();
@@ -376,7 +376,7 @@ fn rust_enums_in_optimized_code_are_reported() {
         let mut compile = tool("rustc");
         compile.args(["--edition=2024", "-g", level, "-o"]);
         compile.arg(path("program")).arg(&source);
-        assert!(compile.status().unwrap().success());
+        compile.succeed();
         let variables = printed_variables_of(&path("program"), folder.path());
         for (name, value) in expected {
             let of_name = variables.iter().filter(|(named, _)| named.name == name);

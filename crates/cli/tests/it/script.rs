@@ -525,8 +525,7 @@ fn recordings_of_any_form_get_call_chains() {
     perf.args(["record", "-q", "-o", "-"])
         .args(events)
         .args(dwarf);
-    let done = perf.args(["--", "sleep", "0.1"]).stdout(out).status();
-    assert!(done.unwrap().success());
+    perf.args(["--", "sleep", "0.1"]).stdout(out).succeed();
     assert_injected(&path, &[]);
     // Samples without copied stacks do not change.
     let path = record("inject-fp", &["-g"], &["sleep", "0.01"]);

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use unspool_elf::{Archive, Container, ElfFile};
-use unspool_testing::tool;
+use unspool_testing::{Finish, tool};
 
 fn run_tool(folder: &Path, program: &str, arguments: &[&str]) -> Vec<u8> {
     let output = tool(program).args(arguments).current_dir(folder).output();
@@ -108,12 +108,11 @@ fn globals(folder: &Path, archiver: &str, sizes: [usize; 3]) -> (Vec<u8>, [Vec<u
     let objects = NAMES.map(|name| format!("{name}.o"));
     let [first, second, last] = objects.each_ref();
     let _ = fs::remove_file(folder.join("lib.a"));
-    let status = tool(archiver)
+    tool(archiver)
         .args(["rcsD", "lib.a", first, "odd.txt", second, "even.txt", last])
         .env("SYM64_THRESHOLD", "0")
         .current_dir(folder)
-        .status();
-    assert!(status.unwrap().success());
+        .succeed();
     let read = |name: &str| fs::read(folder.join(name)).unwrap();
     (read("lib.a"), objects.map(|name| read(&name)))
 }

@@ -12,7 +12,7 @@ use std::thread;
 use tempfile::{TempDir, tempdir};
 use unspool_files::output::{append, check_writable, create, replace};
 use unspool_files::{FileMap, guard, open};
-use unspool_testing::command;
+use unspool_testing::{Finish, command};
 
 const SIZE: usize = 1 << 20;
 
@@ -175,8 +175,7 @@ fn links_are_followed_as_the_kernel_does() {
 fn pipes_are_written_to_if_somebody_reads() {
     let folder = tempdir().unwrap();
     let fifo = folder.path().join("fifo");
-    let made = command("mkfifo").arg(&fifo).status().unwrap();
-    assert!(made.success());
+    command("mkfifo").arg(&fifo).succeed();
     let write = || replace(&fifo, None, |mut file| file.write_all(b"through"));
     let refused = write().unwrap_err().to_string();
     assert_eq!(refused, "a pipe that nobody reads: start its reader first");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use proptest::prelude::*;
 use unspool_perf_events::{DataFile, MmapFile, PerfFileError, Record};
-use unspool_testing::{command, tool};
+use unspool_testing::{Finish, command, tool};
 
 /// Records two events of some programs with perf.
 fn record(name: &str, options: &[&str]) -> PathBuf {
@@ -226,13 +226,7 @@ fn a_stream_is_read_like_a_file() {
         "perf record -q -e cpu-clock -e context-switches -g -o - -- sleep 0.05 > {}",
         path.display()
     );
-    assert!(
-        command("sh")
-            .args(["-c", &perf])
-            .status()
-            .unwrap()
-            .success()
-    );
+    command("sh").args(["-c", &perf]).succeed();
     let file = DataFile::open(&path).unwrap();
     assert_eq!(file.damaged(), []);
     let names: Vec<_> = file.events().iter().map(|event| &*event.name).collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use linux_perf_data::linux_perf_event_reader::EventRecord;
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use unspool_perf_events::{DataFile, PerfFileError, PerfRewriteError, Record, Rewriter};
-use unspool_testing::tool;
+use unspool_testing::{Finish, tool};
 
 const USER: u64 = (-512_i64).cast_unsigned();
 
@@ -108,7 +108,7 @@ fn unsupported_recordings_are_rejected() {
     let out = fs::File::create(&path).unwrap();
     let mut perf = tool("perf");
     perf.args(["record", "-q", "-e", "cpu-clock", "-o", "-", "--", "true"]);
-    assert!(perf.stdout(out).status().unwrap().success());
+    perf.stdout(out).succeed();
     let mut bytes = fs::read(path).unwrap();
     let file = DataFile::from_bytes(bytes.clone()).unwrap();
     assert!(rewrite(&file, 0).is_ok());

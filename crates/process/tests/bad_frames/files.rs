@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use unspool_testing::command;
+use unspool_testing::{Finish, command};
 
 /// A file, with the offsets of the parts to damage.
 pub(super) struct DamagedFile<'b> {
@@ -121,8 +121,7 @@ pub(super) fn damaged(path: &Path) -> impl Iterator<Item = (&'static str, std::p
             // Only copies by another process are executed. A child that another test has just
             // forked may still have a file of this process open, and then it is busy.
             let to = folder.join(format!("damaged-{number}"));
-            let copied = command("cp").args([&draft, &to]).status().unwrap();
-            assert!(copied.success(), "{name}");
+            command("cp").args([&draft, &to]).succeed();
             (*name, to)
         })
 }

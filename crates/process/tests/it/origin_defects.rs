@@ -14,7 +14,7 @@ use unspool_rows::{
     Unreadable, Vaddr, text,
 };
 use unspool_table_store::{self as tables, Store, TableSource};
-use unspool_testing::{command, tool};
+use unspool_testing::{Finish, command, tool};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, RowRules, Step};
 
 const RBX: Register = Register(3);
@@ -246,13 +246,11 @@ fn a_table_is_found_by_build_id_not_by_name() {
         let out = folder.join(sub);
         fs::create_dir_all(&out).unwrap();
         fs::write(out.join("a.c"), "int answer(void) { return 42; }").unwrap();
-        let status = tool("gcc")
+        tool("gcc")
             .args(["-shared", "-fPIC", &format!("-Wl,--build-id=0x{id}"), "-o"])
             .arg(out.join("liba.so"))
             .arg(out.join("a.c"))
-            .status()
-            .expect("install the Debian package gcc");
-        assert!(status.success());
+            .succeed();
         out.join("liba.so")
     };
     let first = ElfFile::open(build("one", &"11".repeat(20))).unwrap();

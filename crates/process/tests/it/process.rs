@@ -306,13 +306,7 @@ fn a_job_that_is_stopped_stays_stopped() {
     let running = ready("threads.c", &["2"]);
     let kill = |signal: &str| {
         let pid = running.pid().to_string();
-        assert!(
-            command("kill")
-                .args([signal, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        command("kill").args([signal, &pid]).succeed();
     };
     kill("-STOP");
     running.await_state('T');

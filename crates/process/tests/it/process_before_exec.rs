@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use unspool_process::{CommandEvent, TracedCommand};
-use unspool_testing::{alone, await_that, command};
+use unspool_testing::{Finish, alone, await_that, command};
 
 /// Sends a signal to a command while it searches very many folders for its program; returns its
 /// exit status. `None` if the search ended too soon.
@@ -27,7 +27,7 @@ fn end_of_one_signalled_before_exec(signal: &str) -> Option<ExitStatus> {
     });
     let mut kill = command("kill");
     let kill = kill.args([&format!("-{signal}"), &child?.to_string()]);
-    assert!(kill.status().unwrap().success());
+    kill.succeed();
     await_that("the end", || spawning.is_finished());
     Some(spawning.join().unwrap())
 }

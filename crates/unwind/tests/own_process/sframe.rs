@@ -3,7 +3,7 @@
 use unspool_cfi::sframe::{SframeAbi, SframeImage, SframeVersion, functions};
 use unspool_elf::{ElfFile, embed_sframe};
 use unspool_table_store::{self as tables, TableSource};
-use unspool_testing::{command, tool, without_eh_frame};
+use unspool_testing::{Finish, command, tool, without_eh_frame};
 
 use super::*;
 
@@ -67,8 +67,7 @@ fn converted() {
         let made = folder.join("made");
         fs::write(&made, bytes).unwrap();
         let only = folder.join(format!("version{}.so", version.number()));
-        let copied = command("cp").args([&made, &only]).status().unwrap();
-        assert!(copied.success());
+        command("cp").args([&made, &only]).succeed();
         assert_eq!(sections(&only), [".sframe"]);
         for is_aligned in kinds {
             assert_eq!(frames(&only, *is_aligned), frames(&with, *is_aligned));
