@@ -4,7 +4,9 @@
 
 use core::fmt;
 
+use crate::expression::Expression;
 use crate::register::Register;
+use crate::row::{CfaRule, RegisterRule};
 
 mod aarch64;
 mod arm;
@@ -94,6 +96,8 @@ pub struct ArchSpec {
     /// The stack pointer. Its value in the caller is the CFA unless a rule says otherwise;
     /// [`ArchSpec::NONE`] where none is known.
     pub stack_pointer: Register,
+    /// The frame pointer, where walks keep it beside the stack pointer.
+    pub frame_pointer: Option<Register>,
     /// The register slot that holds the frame's own code address, or [`ArchSpec::NONE`].
     pub pc: Register,
     /// The return-address column that compilers use, or [`ArchSpec::NONE`].
@@ -104,6 +108,50 @@ pub struct ArchSpec {
     pub mode_bits: u64,
     /// Registers that a call preserves: a row without a rule for them leaves them unchanged.
     pub preserved: &'static [u16],
+    /// How the kernel resumes a frame that a signal interrupted, where that is known.
+    pub signal_record: Option<&'static SignalRecord>,
+}
+
+/// The kernel's record of a frame that a signal interrupted (Linux: `ucontext_t`). A handler
+/// returns to a trampoline, which asks the kernel to resume the frame.
+#[derive(Debug)]
+pub struct SignalRecord {
+    /// The offsets of registers in the record, by DWARF number, in bytes.
+    pub offsets: &'static [u64],
+    /// The encodings of a trampoline's code.
+    pub trampolines: &'static [&'static [u8]],
+    /// The register with the record's address in a trampoline.
+    pub stack_pointer: Register,
+}
+
+impl SignalRecord {
+    /// The address of a register's value in the record at `record`; `None` if it has none.
+    #[must_use]
+    pub fn address(&self, record: u64, register: Register) -> Option<u64> {
+        let offset = self.offsets.get(usize::from(register.0))?;
+        Some(record.wrapping_add(*offset))
+    }
+
+    /// Whether a row's rule restores a register from the record.
+    #[must_use]
+    pub fn has_saved(&self, register: Register, rule: RegisterRule<'_>) -> bool {
+        matches!(rule, RegisterRule::Expression(at) if self.is_address(at, register, &[]))
+    }
+
+    /// Whether a row's CFA is the stack pointer in the record.
+    #[must_use]
+    pub fn has_cfa(&self, cfa: CfaRule<'_>) -> bool {
+        const DEREF: u8 = crate::expression::operation::DW_OP_DEREF;
+        matches!(cfa, CfaRule::Expression(cfa) if self.is_address(cfa, self.stack_pointer, &[DEREF]))
+    }
+
+    /// Whether an expression is the address of a register in the record, followed by `end`.
+    fn is_address(&self, expression: Expression<'_>, register: Register, end: &[u8]) -> bool {
+        let address = self.address(0, register);
+        expression
+            .register_offset(self.stack_pointer)
+            .is_some_and(|(offset, rest)| address == u64::try_from(offset).ok() && rest == end)
+    }
 }
 
 /// What a register holds in the caller when its row has no rule for it.
@@ -132,11 +180,13 @@ const fn other(address_size: AddressSize) -> ArchSpec {
         address_size,
         names: &[],
         stack_pointer: ArchSpec::NONE,
+        frame_pointer: None,
         pc: ArchSpec::NONE,
         return_address: ArchSpec::NONE,
         ra_sign_state: None,
         mode_bits: 0,
         preserved: &[],
+        signal_record: None,
     }
 }
 
@@ -219,6 +269,14 @@ impl Arch {
         let number = name.strip_prefix("reg")?;
         let all_digits = number.bytes().all(|byte| byte.is_ascii_digit());
         number.parse().ok().filter(|_| all_digits).map(Register)
+    }
+
+    /// Whether code begins like a signal handler's trampoline.
+    #[must_use]
+    pub fn begins_trampoline(self, code: &[u8]) -> bool {
+        let trampolines = self.spec().signal_record.map(|record| record.trampolines);
+        let mut trampolines = trampolines.unwrap_or_default().iter();
+        trampolines.any(|trampoline| code.starts_with(trampoline))
     }
 
     /// What `register` holds in the caller when the row has no rule for it (DWARF 5 §6.4.1

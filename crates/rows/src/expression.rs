@@ -7,6 +7,7 @@
 use crate::addr::{RuntimeAddr, Vaddr};
 use crate::arch::{Abi, AddressSize};
 use crate::interpret::FrameContext;
+use crate::leb128;
 use crate::memory::{Memory, Unreadable, read_uint};
 use crate::register::Register;
 
@@ -85,6 +86,19 @@ impl<'e> Expression<'e> {
     #[must_use]
     pub fn operations(self, abi: Abi) -> Operations<'e> {
         Operations::new(self.0, abi)
+    }
+
+    /// The offset from `register` at the start of the expression (`DW_OP_breg0` to
+    /// `DW_OP_breg31`), and the remaining bytes.
+    #[must_use]
+    pub fn register_offset(self, register: Register) -> Option<(i64, &'e [u8])> {
+        let (opcode, mut rest) = self.0.split_first()?;
+        let number = opcode.checked_sub(operation::DW_OP_BREG0)?;
+        if *opcode > operation::DW_OP_BREG31 || u16::from(number) != register.0 {
+            return None;
+        }
+        let offset = leb128::signed(&mut rest)?;
+        Some((offset, rest))
     }
 
     /// Evaluates the expression in `frame`. `initial` is on the stack at the start, if present (the

@@ -28,6 +28,7 @@ pub mod formula;
 pub mod interpret;
 pub mod leb128;
 pub mod memory;
+pub mod packed_row;
 pub mod register;
 pub mod row;
 #[cfg(feature = "alloc")]
@@ -40,6 +41,7 @@ pub use arch::{Abi, Arch, Endian};
 pub use ascending_addresses::{AddressStack, AscendingAddresses};
 pub use expression::Expression;
 pub use memory::{Memory, Unreadable};
+pub use packed_row::{FrameRegisters, PackedForm, PackedRow, RegisterScope};
 pub use register::{Register, Registers};
 pub use row::{CfaRule, RaState, RegisterRule, Row};
 #[cfg(feature = "alloc")]

@@ -5,7 +5,8 @@
 //! [`crate::RaState`] says whether it is; AArch64's own call frame instructions set it. A rule for
 //! the pseudo-register 34, `RA_SIGN_STATE`, can also say so. The slot of the frame's own code
 //! address is 32, "PC" in AADWARF64. A call preserves `d8`–`d15` (72–79) and the size of SVE's
-//! vectors (46), by AADWARF64 ("Common information entries").
+//! vectors (46), by AADWARF64 ("Common information entries"). `x29` is the frame pointer (AAPCS64
+//! §6.4.6).
 
 use super::{AddressSize, ArchSpec};
 use crate::register::Register;
@@ -84,6 +85,7 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
         (95, "v31"),
     ],
     stack_pointer: Register(31),
+    frame_pointer: Some(Register(29)),
     pc: Register(32),
     return_address: Register(30),
     ra_sign_state: Some(Register(34)),
@@ -91,4 +93,5 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
     preserved: &[
         19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 46, 72, 73, 74, 75, 76, 77, 78, 79,
     ],
+    signal_record: None,
 };

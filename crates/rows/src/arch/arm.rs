@@ -46,6 +46,7 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
         (271, "d15"),
     ],
     stack_pointer: Register(13),
+    frame_pointer: None,
     pc: Register(15),
     return_address: Register(14),
     ra_sign_state: None,
@@ -53,4 +54,5 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
     preserved: &[
         4, 5, 6, 7, 8, 9, 10, 11, 14, 264, 265, 266, 267, 268, 269, 270, 271,
     ],
+    signal_record: None,
 };

@@ -41,9 +41,11 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
         (39, "mxcsr"),
     ],
     stack_pointer: Register(4),
+    frame_pointer: None,
     pc: Register(8),
     return_address: Register(8),
     ra_sign_state: None,
     mode_bits: 0,
     preserved: &[3, 5, 6, 7],
+    signal_record: None,
 };

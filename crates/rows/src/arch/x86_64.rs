@@ -3,9 +3,9 @@
 //! `call` pushes the return address, so at a function's first instruction the CFA is `rsp+8` and
 //! the return address is at `cfa-8`. The return-address column, 16, is not a machine register; the
 //! slot holds the frame's `rip`. A call preserves six registers. Numbers: psABI, "DWARF Register
-//! Number Mapping".
+//! Number Mapping". The kernel's signal record is a `ucontext_t` (asm/sigcontext.h).
 
-use super::{AddressSize, ArchSpec};
+use super::{AddressSize, ArchSpec, SignalRecord};
 use crate::register::Register;
 
 pub(super) static SPEC: ArchSpec = ArchSpec {
@@ -53,9 +53,23 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
         (65, "fcw"),
     ],
     stack_pointer: Register(7),
+    frame_pointer: Some(Register(6)),
     pc: Register(16),
     return_address: Register(16),
     ra_sign_state: None,
     mode_bits: 0,
     preserved: &[3, 6, 12, 13, 14, 15],
+    signal_record: Some(&SignalRecord {
+        offsets: &[
+            144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96, 168,
+        ],
+        trampolines: &[MOV_RAX_SYSCALL, MOV_EAX_SYSCALL],
+        stack_pointer: Register(7),
+    }),
 };
+
+/// `mov $15, %rax; syscall`: `rt_sigreturn`, as C libraries write it.
+const MOV_RAX_SYSCALL: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
+/// `mov $15, %eax; syscall`: the same, as optimizing assemblers write it.
+const MOV_EAX_SYSCALL: &[u8] = &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];

@@ -12,6 +12,7 @@ use unspool_rows::table::Span;
 use unspool_rows::{Fde, Row, Table, Vaddr, text};
 
 mod generate;
+mod packed_row;
 
 use generate::{TableParts, WithRow, row_parts, table_pair, table_parts};
 
