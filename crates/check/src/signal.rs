@@ -15,18 +15,6 @@ use crate::declared_row::RuleLocation as Claim;
 use crate::finding::{Finding, FindingCode, Severity};
 use crate::subject::CheckSubject;
 
-/// `mov $15, %rax; syscall`, in both its encodings: `rt_sigreturn`.
-const TRAMPOLINES: [&[u8]; 2] = [
-    &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
-    &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
-];
-
-/// Offset of `uc_mcontext` in a `ucontext_t`, in bytes.
-const MCONTEXT_OFFSET: u64 = 40;
-
-/// The registers in `uc_mcontext`, in its order, by DWARF number; 16 is the program counter.
-const MCONTEXT_REGISTERS: [u16; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
-
 /// An artificial stack pointer: each word read has its own address as value.
 const FAKE_STACK_POINTER: u64 = 0x7000_0000_0000;
 
@@ -107,8 +95,8 @@ fn trampoline(subject: &CheckSubject<'_>, fde: &Fde, among: usize) -> Option<Vad
     let bytes = subject.file().bytes_at(fde.start, size)?;
     let starts = (0..bytes.len().min(among)).filter_map(|at| bytes.get(at..));
     let starts = (0..).zip(starts);
-    let mut found =
-        starts.filter(|(_, rest)| TRAMPOLINES.iter().any(|code| rest.starts_with(code)));
+    let arch = subject.table().abi().arch;
+    let mut found = starts.filter(|(_, rest)| arch.begins_trampoline(rest));
     found.next().map(|(distance, _)| fde.start.offset(distance))
 }
 
@@ -130,8 +118,8 @@ fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<
     };
     let cfa = interpret::cfa(row, &frame).ok();
     let spec = abi.arch.spec();
-    let is_wrong = |(place, register): (u64, u16)| {
-        let wanted = FAKE_STACK_POINTER + MCONTEXT_OFFSET + 8 * place;
+    let is_wrong = |(offset, register): (u64, u16)| {
+        let wanted = FAKE_STACK_POINTER + offset;
         let is_needed = spec.preserved.contains(&register)
             || [spec.stack_pointer, spec.pc].contains(&Register(register));
         let register = Register(register);
@@ -152,7 +140,11 @@ fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<
     };
     // Registers with the same distance from their declared location have one cause.
     let mut causes: Vec<(Option<u64>, Finding, Vec<String>)> = Vec::new();
-    for (register, found, wanted) in (0..).zip(MCONTEXT_REGISTERS).filter_map(is_wrong) {
+    let record = spec.signal_record.map(|record| record.offsets);
+    let numbered = record.unwrap_or_default().iter().copied().zip(0..);
+    let mut in_order: Vec<(u64, u16)> = numbered.collect();
+    in_order.sort_unstable();
+    for (register, found, wanted) in in_order.into_iter().filter_map(is_wrong) {
         let name = RegisterName(register, abi.arch).to_string();
         let distance = found.map(|found| wanted.wrapping_sub(found));
         let mut known = causes.iter_mut();

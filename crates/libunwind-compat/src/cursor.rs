@@ -11,8 +11,8 @@ use unspool_rows::row::{RegisterRule, Row};
 use unspool_rows::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
 use unspool_unwind::local;
 use unspool_unwind::steps::{
-    Arrival, CachedRule, CfaBase, PRESERVED, PackedRow, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT,
-    RegisterLocations, ResolvedLocation, SavedRegisters, StepAddress,
+    Arrival, CachedRule, CfaBase, PRESERVED, PackedRow, REGISTERS, RegisterLocations,
+    ResolvedLocation, SavedRegisters, StepAddress,
 };
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
@@ -366,9 +366,11 @@ impl<'s> ClientCursor<'s> {
     /// Steps from a signal frame: [`ClientCursor::step_row`] for a row with only these rules.
     fn step_to_interrupted(&mut self) -> Result<bool, Error> {
         let record = self.stack_pointer();
-        let stored_at = record.wrapping_add(RIP_IN_CONTEXT);
+        let saved = ABI.arch.spec().signal_record.ok_or(Error::BAD_FRAME)?;
+        let at = |register| saved.address(record, register).ok_or(Error::BAD_FRAME);
+        let stored_at = at(RETURN_ADDRESS)?;
         let mut word = |addr| self.stack_word(addr).map_err(|_| Error::BAD_FRAME);
-        let (stack_pointer, ip) = (word(record.wrapping_add(RSP_IN_CONTEXT))?, word(stored_at)?);
+        let (stack_pointer, ip) = (word(at(STACK_POINTER)?)?, word(stored_at)?);
         let stored_at = interpret::RegisterLocation::Memory(RuntimeAddr(stored_at));
         if !climbs(record..stack_pointer, stored_at) {
             self.cycle.change_stack()?;

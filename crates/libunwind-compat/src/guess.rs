@@ -5,8 +5,7 @@
 //! the frame.
 
 use unspool_rows::row::{CfaRule, RegisterRule, Row};
-use unspool_rows::{Expression, Memory, Register, RuntimeAddr};
-use unspool_unwind::steps::TRAMPOLINE;
+use unspool_rows::{Arch, Expression, Memory, Register, RuntimeAddr};
 
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
@@ -40,9 +39,13 @@ pub fn row<M: Memory>(memory: &M, input: &GuessInput) -> Option<Row<'static>> {
 /// procedure linkage table. A frame interrupted in a trampoline's system call has the address
 /// behind it.
 pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<'static>> {
-    let begin = ip.wrapping_sub(TRAMPOLINE.len() as u64);
-    let is_behind =
-        || is_interrupted && bytes(memory, begin).is_some_and(|code| is_trampoline(&code));
+    let is_behind = || {
+        let holds = |trampoline: &&[u8]| {
+            let begin = ip.wrapping_sub(trampoline.len() as u64);
+            bytes(memory, begin).is_some_and(|code| code.starts_with(trampoline))
+        };
+        is_interrupted && trampolines().iter().any(holds)
+    };
     match bytes(memory, ip)? {
         code if is_trampoline(&code) || is_behind() => Some(trampoline()),
         code if is_plt_entry(&code) => Some(called()),
@@ -73,14 +76,20 @@ pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
         .map(|_| trampoline())
 }
 
+fn trampolines() -> &'static [&'static [u8]] {
+    let record = Arch::X86_64.spec().signal_record;
+    record.map_or(&[], |record| record.trampolines)
+}
+
 fn is_trampoline(code: &[u8; 16]) -> bool {
-    code.starts_with(&TRAMPOLINE)
+    Arch::X86_64.begins_trampoline(code)
 }
 
 /// Whether a trampoline may begin with these first bytes.
 #[must_use]
 pub fn begins_trampoline(bytes: &[u8]) -> bool {
-    TRAMPOLINE.iter().zip(bytes).all(|(a, b)| a == b)
+    let mut trampolines = trampolines().iter();
+    trampolines.any(|trampoline| trampoline.iter().zip(bytes).all(|(a, b)| a == b))
 }
 
 /// `jmp *slot(%rip); push $index; jmp first`.
@@ -200,12 +209,16 @@ mod tests {
 
     #[test]
     fn code_is_known_by_its_bytes() {
-        let mut trampoline_code = NOPS;
-        trampoline_code[..9]
-            .copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05]);
-        let row = guess_row(trampoline_code, known()).unwrap();
-        assert!(row.signal_frame);
-        assert_eq!(row.rules().len(), 17);
+        for trampoline in [
+            &[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05][..],
+            &[0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
+        ] {
+            let mut code = NOPS;
+            code[..trampoline.len()].copy_from_slice(trampoline);
+            let row = guess_row(code, known()).unwrap();
+            assert!(row.signal_frame);
+            assert_eq!(row.rules().len(), 17);
+        }
         let plt = [
             0xff, 0x25, 0xe2, 0x49, 0x13, 0, 0x68, 0xae, 3, 0, 0, 0xe9, 0, 0xc5, 0xff, 0xff,
         ];

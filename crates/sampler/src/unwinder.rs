@@ -7,7 +7,7 @@ use unspool_rows::{Abi, Arch, CodeAddr, Endian, Memory as _, Register, Registers
 use unspool_table_store::TableForm;
 use unspool_unwind::{
     Cursor, InnermostFrame, MappedRuleCache, Memo, NoRow, OutOfMemory, RuleCacheSize, Step, Walker,
-    evidence, frame_pointer,
+    evidence,
 };
 
 use crate::address_space::ProcessSpace;
@@ -316,7 +316,7 @@ impl<'s> SampleTop<'s> {
             registers,
             code: CodeAddr::Instruction(RuntimeAddr(registers.get(arch, spec.pc)?)),
             stack_pointer: registers.get(arch, spec.stack_pointer)?,
-            frame_pointer: registers.get(arch, frame_pointer(arch)?)?,
+            frame_pointer: registers.get(arch, spec.frame_pointer?)?,
             is_shown: true,
         })
     }
@@ -335,7 +335,7 @@ impl<'s> SampleTop<'s> {
             registers.set(register, value);
         }
         registers.set(self.arch.spec().stack_pointer, self.stack_pointer);
-        if let Some(register) = frame_pointer(self.arch) {
+        if let Some(register) = self.arch.spec().frame_pointer {
             registers.set(register, self.frame_pointer);
         }
         Cursor::with_code(self.abi(), self.code, registers)

@@ -5,7 +5,6 @@
 //! [`Modules`]. The feature `std` adds the tables of ELF files for walks ([`FileTables`]).
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
-mod arch;
 pub mod cursor;
 pub mod evidence;
 #[cfg(feature = "std")]
@@ -22,7 +21,6 @@ mod rule;
 pub mod steps;
 pub mod walk;
 
-pub use arch::frame_pointer;
 pub use cursor::{Cursor, RowLookup, Step, StepInfo};
 pub use evidence::{End, Evidence, NoRow};
 #[cfg(feature = "std")]

@@ -9,7 +9,6 @@ use unspool_cfi::{CfiError, FastRow, Lookup, sframe};
 use unspool_compiled_table::{CompiledTable, RowRef, TableCorruption, call_test};
 use unspool_rows::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 
-use crate::arch;
 use crate::evidence::{Evidence, NoRow};
 use crate::rule::RowRules;
 
@@ -291,7 +290,7 @@ impl<'m> Module<'m> {
         let (start, code) = self.code?;
         let offset = usize::try_from(address.0.checked_sub(start.0)?).ok()?;
         if self.may_be_entry_code(address)
-            || arch::begins_trampoline(compiled.abi().arch, code.get(offset..)?)
+            || compiled.abi().arch.begins_trampoline(code.get(offset..)?)
         {
             return None;
         }

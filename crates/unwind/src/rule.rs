@@ -5,9 +5,6 @@ use unspool_compiled_table::{CompiledTable, RowRef};
 use unspool_rows::encoding::EncodedRow;
 use unspool_rows::{Abi, Arch, CfaRule, Expression, RaState, Register, RegisterRule, Row};
 
-use crate::arch::x86_64::{RBP, RIP, RSP, is_cfa_in_context, is_saved_in_context};
-use crate::arch::{self, beside};
-
 /// The rules of a compiled table's rows, made in advance: a walk that learns a rule need not read
 /// the row.
 #[derive(Debug, Clone, Copy, Default)]
@@ -136,7 +133,7 @@ impl<'e> WatchedRules<'e> {
             cfa: row.cfa,
             return_address: row.rule(row.return_address),
             stack_pointer: row.rule(abi.arch.spec().stack_pointer),
-            frame_pointer: row.rule(arch::frame_pointer(abi.arch)?),
+            frame_pointer: row.rule(abi.arch.spec().frame_pointer?),
             is_signal_frame: row.signal_frame,
             is_plain: row.ra_state == RaState::Plain,
         })
@@ -156,7 +153,7 @@ impl<'e> WatchedRules<'e> {
 
     fn from_encoded(row: &EncodedRow<'e>, abi: Abi) -> Option<Self> {
         let stack_pointer = abi.arch.spec().stack_pointer;
-        let frame_pointer = arch::frame_pointer(abi.arch)?;
+        let frame_pointer = abi.arch.spec().frame_pointer?;
         let mut said = WatchedRules {
             cfa: row.cfa,
             return_address: None,
@@ -189,7 +186,7 @@ impl<'e> WatchedRules<'e> {
             return None;
         }
         if self.is_signal_frame {
-            return is_signal(self).then_some(UsualRule::Signal);
+            return is_signal(self, abi.arch).then_some(UsualRule::Signal);
         }
         let returns_to = self.return_address;
         if returns_to != Some(RegisterRule::Offset(-8)) || self.stack_pointer.is_some() {
@@ -208,7 +205,7 @@ impl<'e> WatchedRules<'e> {
     }
 
     fn frame_step(&self, register: Register, offset: i64, abi: Abi) -> Option<FrameStep> {
-        let frame_pointer = arch::frame_pointer(abi.arch)?;
+        let frame_pointer = abi.arch.spec().frame_pointer?;
         if register != abi.arch.spec().stack_pointer && register != frame_pointer {
             return None;
         }
@@ -351,6 +348,8 @@ pub(crate) struct RealignedFrame {
     pub(crate) saved_at: i64,
 }
 
+const RBP: Register = Register(6);
+
 impl RealignedFrame {
     const DEREF: u8 = 0x06;
 
@@ -362,10 +361,10 @@ impl RealignedFrame {
         let Some(RegisterRule::Expression(saved)) = saved else {
             return None;
         };
-        let (cfa_at, &[RealignedFrame::DEREF]) = beside(RBP, cfa)? else {
+        let (cfa_at, &[RealignedFrame::DEREF]) = cfa.register_offset(RBP)? else {
             return None;
         };
-        let (saved_at, &[]) = beside(RBP, saved)? else {
+        let (saved_at, &[]) = saved.register_offset(RBP)? else {
             return None;
         };
         Some(RealignedFrame { cfa_at, saved_at })
@@ -384,11 +383,17 @@ impl RealignedFrame {
 }
 
 /// Whether by the row the CFA, and the registers that a walk tracks, are in the kernel's record.
-fn is_signal(watched: &WatchedRules<'_>) -> bool {
-    is_cfa_in_context(watched.cfa)
-        && is_saved_in_context(RSP, watched.stack_pointer)
-        && is_saved_in_context(RBP, watched.frame_pointer)
-        && is_saved_in_context(RIP, watched.return_address)
+fn is_signal(watched: &WatchedRules<'_>, arch: Arch) -> bool {
+    let spec = arch.spec();
+    let (Some(record), Some(frame_pointer)) = (spec.signal_record, spec.frame_pointer) else {
+        return false;
+    };
+    let has_saved =
+        |register, rule: Option<_>| rule.is_some_and(|rule| record.has_saved(register, rule));
+    record.has_cfa(watched.cfa)
+        && has_saved(spec.stack_pointer, watched.stack_pointer)
+        && has_saved(frame_pointer, watched.frame_pointer)
+        && has_saved(spec.pc, watched.return_address)
 }
 
 /// Bytes as a number of units, if it is whole and has at most `bits` bits.

@@ -15,8 +15,5 @@ mod packed_row;
 pub use cache::{
     Arrival, CachedRule, EncodedRowBuffer, Generation, StepAddress, StepCache, StepRule,
 };
-pub use locations::{
-    IN_CONTEXT, PRESERVED, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT, RegisterLocations,
-    ResolvedLocation, SavedRegisters, TRAMPOLINE,
-};
+pub use locations::{PRESERVED, REGISTERS, RegisterLocations, ResolvedLocation, SavedRegisters};
 pub use packed_row::{CfaBase, PackedRow};

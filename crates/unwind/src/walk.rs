@@ -26,7 +26,6 @@ use core::hint::select_unpredictable;
 
 use unspool_rows::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
 
-use crate::arch;
 use crate::cursor::{Cursor, Step, follows_no_call};
 use crate::evidence::{End, Evidence};
 use crate::modules::{Module, ModuleSlot, Modules};
@@ -284,7 +283,7 @@ impl FastFrame {
     fn put_into(self, registers: &mut Registers, abi: Abi) {
         let spec = abi.arch.spec();
         registers.set(spec.stack_pointer, self.stack_pointer);
-        if let Some(register) = arch::frame_pointer(abi.arch) {
+        if let Some(register) = spec.frame_pointer {
             registers.set(register, self.frame_pointer);
         }
         registers.set(spec.pc, self.code);
@@ -626,7 +625,7 @@ where
             }),
             UsualRule::Realigned(frames) => frames.caller(frame, read),
             UsualRule::Signal => {
-                let caller = signal::interrupted(frame, read)?;
+                let caller = signal::interrupted(frame, self.walker.abi, read)?;
                 let falls = caller.stack_pointer <= frame.stack_pointer;
                 let may = !falls || !self.has_fallen;
                 self.has_fallen |= falls;
@@ -708,10 +707,8 @@ where
     fn rule_by_row(&self, code: CodeAddr, module: &Module<'_>) -> Option<PackedRule> {
         let abi = self.walker.abi;
         let pc = module.bias.to_vaddr(code.lookup());
-        let watched = [
-            abi.arch.spec().stack_pointer,
-            arch::frame_pointer(abi.arch)?,
-        ];
+        let spec = abi.arch.spec();
+        let watched = [spec.stack_pointer, spec.frame_pointer?];
         let (rule, start, end) = match module.fast_row(pc, watched) {
             Some(row) => (UsualRule::from_fast_row(&row, abi), row.start, row.end),
             None => rule_of_row(pc, module, abi)?,
@@ -744,7 +741,6 @@ where
     ) -> Option<Result<(CodeAddr, FastFrame), End>> {
         let abi = self.walker.abi;
         let spec = abi.arch.spec();
-        let frame_pointer = arch::frame_pointer(abi.arch);
         let mut registers = Registers::new();
         frame.put_into(&mut registers, abi);
         let mask = self.walker.pac_mask;
@@ -759,7 +755,7 @@ where
                 let caller = FastFrame {
                     code: cursor.code().address().0,
                     stack_pointer: registers.get(spec.stack_pointer)?,
-                    frame_pointer: registers.get(frame_pointer?)?,
+                    frame_pointer: registers.get(spec.frame_pointer?)?,
                 };
                 let code = cursor.code();
                 // It may be a circle. When that is noticed depends on all of the steps before.

@@ -6,15 +6,17 @@
 use core::arch::{asm, naked_asm};
 use core::ffi::{c_int, c_void};
 
-use unspool_unwind::steps::IN_CONTEXT;
+use unspool_rows::{Arch, Register};
 
 /// The offset of the code address in a `ucontext_t`, in bytes.
 pub(super) const CODE_ADDRESS: u64 = 168;
 
 /// The address of a register in a context.
 pub(super) fn address(context: *mut c_void, register: u16) -> u64 {
-    let offset = IN_CONTEXT.get(usize::from(register)).copied();
-    (context.addr() as u64).wrapping_add(offset.unwrap_or(0))
+    let context = context.addr() as u64;
+    let record = Arch::X86_64.spec().signal_record;
+    let address = record.and_then(|record| record.address(context, Register(register)));
+    address.unwrap_or(context)
 }
 
 /// `unw_getcontext`: captures the caller's registers, as after the return.

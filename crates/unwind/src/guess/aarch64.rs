@@ -7,11 +7,11 @@
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 
 use super::{Guess, NoGuess, frame_record};
-use crate::arch::aarch64::FP;
 use crate::evidence::Evidence;
 use crate::frame::FrameState;
 use crate::modules::Modules;
 
+const FP: Register = Register(29);
 const LR: Register = Register(30);
 const PC: Register = Register(32);
 

@@ -7,13 +7,16 @@
 //! address above it.
 
 use unspool_rows::memory::read_uint;
-use unspool_rows::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_rows::{Arch, CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
 
 use super::{Guess, NoGuess, frame_record};
-use crate::arch::x86_64::{IN_CONTEXT, RBP, RIP, RIP_IN_CONTEXT, RSP, TRAMPOLINE};
 use crate::evidence::Evidence;
 use crate::frame::FrameState;
 use crate::modules::Modules;
+
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+const RIP: Register = Register(16);
 
 pub(super) fn guess<S, M>(frame: &FrameState, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
@@ -33,23 +36,30 @@ pub(super) fn trampoline<M>(frame: &FrameState, memory: &M) -> Result<Guess, NoG
 where
     M: Memory + ?Sized,
 {
-    let begins_at = |start| {
-        let mut bytes = [0; TRAMPOLINE.len()];
-        memory.read(start, &mut bytes).is_ok() && bytes == TRAMPOLINE
+    let record = Arch::X86_64.spec().signal_record;
+    let record = record.ok_or(NoGuess::Implausible)?;
+    let holds = |addr, code: &[u8]| {
+        let mut bytes = [0; 16];
+        let bytes = bytes.get_mut(..code.len()).unwrap_or_default();
+        memory.read(addr, bytes).is_ok() && bytes == code
     };
     let address = frame.code.address();
     // A handler's return address is the trampoline's first instruction, which does not follow a
     // call. A thread that is stopped or sampled in the kernel has the address after the `syscall`.
-    let end = matches!(frame.code, CodeAddr::Instruction(_));
-    let end = end.then(|| RuntimeAddr(address.0.wrapping_sub(TRAMPOLINE.len() as u64)));
-    let context = frame
-        .stack_pointer()
-        .filter(|_| begins_at(address) || end.is_some_and(begins_at))
-        .ok_or(NoGuess::Implausible)?;
+    let is_after = |code: &[u8]| {
+        let start = RuntimeAddr(address.0.wrapping_sub(code.len() as u64));
+        matches!(frame.code, CodeAddr::Instruction(_)) && holds(start, code)
+    };
+    let mut trampolines = record.trampolines.iter();
+    let is_there = |_: &_| trampolines.any(|code| holds(address, code) || is_after(code));
+    let context = frame.stack_pointer().filter(is_there);
+    let context = context.ok_or(NoGuess::Implausible)?;
     let mut registers = Registers::new();
-    for (number, offset) in (0..).zip(IN_CONTEXT) {
-        let addr = RuntimeAddr(context.0.wrapping_add(offset));
-        registers.set(Register(number), word(memory, addr)?);
+    for (number, offset) in (0..).zip(record.offsets) {
+        registers.set(
+            Register(number),
+            word(memory, RuntimeAddr(context.0.wrapping_add(*offset)))?,
+        );
     }
     let known = |register| registers.get(register).map(RuntimeAddr);
     let (Some(cfa), Some(pc)) = (known(RSP), known(RIP)) else {
@@ -59,7 +69,7 @@ where
         evidence: Evidence::SignalTrampoline,
         cfa,
         code: CodeAddr::Instruction(pc),
-        code_at: Some(RuntimeAddr(context.0.wrapping_add(RIP_IN_CONTEXT))),
+        code_at: record.address(context.0, RIP).map(RuntimeAddr),
         registers,
     })
 }

@@ -14,14 +14,16 @@ use super::memory::OwnMemory;
 use super::sys::CapturedRegisters;
 use super::thread::{SignalRegisters, with_memory};
 use super::{ABI, MODULES};
-use crate::arch::x86_64::{RBP, RIP, RSP};
 use crate::cursor::{Cursor, LoopGuard, RowLookup, Step, StepInfo};
 use crate::evidence::{End, Evidence};
 use crate::modules::Modules;
 use crate::steps::{
-    self, Arrival, CachedRule, CfaBase, PackedRow, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT,
-    StepAddress, StepCache, StepRule,
+    self, Arrival, CachedRule, CfaBase, PackedRow, REGISTERS, StepAddress, StepCache, StepRule,
 };
+
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+const RIP: Register = Register(16);
 
 /// The rules that all cursors of the process share.
 static CACHE: StepCache = StepCache::empty();
@@ -176,9 +178,11 @@ impl OwnCursor {
 
     /// Steps to an interrupted frame further up the same stack; the kernel's record lies between.
     fn step_from_signal_frame(&mut self, record: u64, memory: &OwnMemory) -> Option<bool> {
-        let code = word(memory, record.wrapping_add(RIP_IN_CONTEXT))?;
-        let stack_pointer = word(memory, record.wrapping_add(RSP_IN_CONTEXT))?;
-        if stack_pointer <= record.checked_add(RIP_IN_CONTEXT)? {
+        let saved = ABI.arch.spec().signal_record?;
+        let code_at = saved.address(record, RIP)?;
+        let code = word(memory, code_at)?;
+        let stack_pointer = word(memory, saved.address(record, RSP)?)?;
+        if stack_pointer <= code_at {
             return None;
         }
         self.locations = steps::RegisterLocations::interrupted(stack_pointer, record);

@@ -11,7 +11,6 @@ use unspool_rows::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Va
 use unspool_table_store as tables;
 
 use super::{NativeCode, NativeFrame, NativeMemory};
-use crate::arch;
 use crate::modules::{Module, NativeStep, NativeTarget, NativeUnwinder, ReadNumber};
 
 /// The machine code of a file's table, and what a walk must know about the file.
@@ -70,7 +69,7 @@ impl NativeTable {
             code.get(usize::try_from(offset).ok()?..)
         });
         let arch = self.module.borrow_owner().abi().arch;
-        code.is_none_or(|code| arch::begins_trampoline(arch, code))
+        code.is_none_or(|code| arch.begins_trampoline(code))
     }
 }
 

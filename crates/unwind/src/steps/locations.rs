@@ -1,9 +1,7 @@
 //! The locations of a frame's registers.
 
-use unspool_rows::Register;
 use unspool_rows::interpret::{self, RecoveredRegister};
-
-pub use crate::arch::x86_64::{IN_CONTEXT, RIP_IN_CONTEXT, RSP_IN_CONTEXT, TRAMPOLINE};
+use unspool_rows::{Arch, Register};
 
 /// Registers with lower numbers are tracked: rax to r15, and rip.
 pub const REGISTERS: u16 = 17;
@@ -184,8 +182,11 @@ impl RegisterLocations {
     /// Those of an interrupted frame: in the kernel's record, a `ucontext_t`, at this address.
     #[must_use]
     pub fn interrupted(stack_pointer: u64, record: u64) -> RegisterLocations {
-        let at = |register| IN_CONTEXT.get(usize::from(register)).copied().unwrap_or(0);
-        RegisterLocations::stored(stack_pointer, |register| record.wrapping_add(at(register)))
+        let saved = Arch::X86_64.spec().signal_record;
+        RegisterLocations::new(stack_pointer, |register| {
+            let at = saved.and_then(|saved| saved.address(record, Register(register)));
+            at.map_or(ResolvedLocation::Unrecoverable, ResolvedLocation::Memory)
+        })
     }
 
     /// Those of the caller, by the interpreter's result for a register; `column` is the

@@ -1,14 +1,14 @@
 //! Rows in one word.
 
-use unspool_rows::Register;
 use unspool_rows::row::{CfaRule, RaState, RegisterRule, Row};
+use unspool_rows::{Arch, Register};
 
 use super::locations::{REGISTERS, SavedRegisters};
-use crate::arch::x86_64::{
-    RBP as FRAME_POINTER, RIP as RETURN_ADDRESS, RSP as STACK_POINTER, is_cfa_in_context,
-    is_saved_in_context,
-};
 use crate::modules::ModuleSlot;
+
+const FRAME_POINTER: Register = Register(6);
+const STACK_POINTER: Register = Register(7);
+const RETURN_ADDRESS: Register = Register(16);
 
 /// A row in one word, for nearly all frames. The CFA is some words above the stack pointer or the
 /// frame pointer, the return address is right below it, and preserved registers are in the words
@@ -37,8 +37,7 @@ pub enum CfaBase {
     FramePointer,
     /// There is no caller.
     Outermost,
-    /// Nothing: the stack pointer is at the kernel's signal record, which has all registers
-    /// ([`super::IN_CONTEXT`]).
+    /// Nothing: the stack pointer is at the kernel's signal record, which has all registers.
     Signal,
 }
 
@@ -193,11 +192,15 @@ impl PackedRow {
 /// Whether the registers are in the kernel's signal record, as in glibc's row for the code that
 /// handlers return to.
 fn is_signal(row: &Row<'_>) -> bool {
-    let mut all = (0..REGISTERS).map(Register);
+    let Some(record) = Arch::X86_64.spec().signal_record else {
+        return false;
+    };
     row.return_address == RETURN_ADDRESS
         && row.ra_state == RaState::Plain
-        && is_cfa_in_context(row.cfa)
-        && all.all(|register| is_saved_in_context(register, row.rule(register)))
+        && record.has_cfa(row.cfa)
+        && row
+            .rules()
+            .all(|(register, rule)| record.has_saved(register, rule))
         && row.rules().count() == usize::from(REGISTERS)
 }
 
@@ -205,7 +208,6 @@ fn is_signal(row: &Row<'_>) -> bool {
 mod tests {
     use unspool_rows::Expression;
 
-    use super::super::IN_CONTEXT;
     use super::*;
 
     fn row(cfa: (u16, i64), rules: &[(u16, RegisterRule<'static>)]) -> Row<'static> {
@@ -277,11 +279,14 @@ mod tests {
 
     /// Whether glibc's row, changed by `change`, still packs into a word.
     fn is_signal_after(change: impl FnOnce(&mut Row<'static>)) -> bool {
+        const OFFSETS: [u8; 17] = [
+            144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96, 168,
+        ];
         const PLACES: [[u8; 3]; 17] = {
             let mut places = [[0x77, 0, 0]; 17];
             let mut number = 0;
             while number < 17 {
-                let place = IN_CONTEXT[number].to_le_bytes()[0];
+                let place = OFFSETS[number];
                 places[number] = [0x77, place & 0x7f | 0x80, place >> 7];
                 number += 1;
             }

@@ -6,7 +6,6 @@ use unspool_rows::{
 
 use super::FastFrame;
 use super::rule_cache::{ModuleRule, RuleCache, RuleCacheMemory, RuleCacheSize};
-use crate::arch;
 use crate::modules::ModuleSlot;
 use crate::rule::{PackedRule, UsualRule};
 
@@ -242,7 +241,7 @@ const FRAME: FastFrame = FastFrame {
 /// The interpreter's result for the row, as stack pointer, frame pointer and code address.
 fn interpreted(row: &Row<'_>) -> [Option<u64>; 3] {
     let spec = ABI.arch.spec();
-    let frame_pointer = arch::frame_pointer(ABI.arch).unwrap();
+    let frame_pointer = spec.frame_pointer.unwrap();
     let mut registers = Registers::new();
     registers.set(spec.stack_pointer, FRAME.stack_pointer);
     registers.set(frame_pointer, FRAME.frame_pointer);
