@@ -7,12 +7,15 @@ use core::ffi::c_int;
 use core::ops::Range;
 
 use unspool_rows::interpret::{self, FrameContext};
+use unspool_rows::packed_row::{CfaBase, PackedForm, PackedStep, SavedRegisters};
 use unspool_rows::row::{RegisterRule, Row};
-use unspool_rows::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
+use unspool_rows::{
+    CodeAddr, LoadBias, PackedRow, Register, RegisterScope, Registers, RuntimeAddr, encoding,
+};
 use unspool_unwind::local;
 use unspool_unwind::steps::{
-    Arrival, CachedRule, CfaBase, PRESERVED, PackedRow, REGISTERS, RegisterLocations,
-    ResolvedLocation, SavedRegisters, StepAddress,
+    Arrival, CachedPackedRow, CachedRule, REGISTERS, RegisterLocations, ResolvedLocation,
+    StepAddress,
 };
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
@@ -138,44 +141,44 @@ impl<'s> ClientCursor<'s> {
     /// [`Error::BAD_FRAME`] if the table is inconsistent or the walk returned to an earlier frame.
     #[inline(always)]
     pub fn step(&mut self) -> c_int {
-        let Some(simple) = self.client.space.simple(self.step_address) else {
+        let Some(cached) = self.client.space.simple(self.step_address) else {
             return self.step_slow();
         };
-        let Some(distance) = simple.above_stack_pointer() else {
-            return self.step_by(simple);
+        let Some(distance) = cached.above_stack_pointer() else {
+            return self.step_by(cached);
         };
         let cfa = |stack_pointer: u64| stack_pointer.wrapping_add(distance);
-        self.step_up(simple.saved(), cfa, self.client_words())
+        self.step_up(cached.saved(), cfa, self.client_words())
     }
 
     /// A step by another kind of cached row than the usual one: for a frame with a frame pointer,
     /// of the own process, or the outermost.
     #[inline(never)]
-    fn step_by(&mut self, row: PackedRow) -> c_int {
-        let Some(distance) = row.above_frame_pointer() else {
-            return self.step_own_cached(row);
+    fn step_by(&mut self, cached: CachedPackedRow) -> c_int {
+        let Some(distance) = cached.above_frame_pointer() else {
+            return self.step_own_cached(cached);
         };
         let Some(base) = self.frame_pointer() else {
             return self.step_slow();
         };
         let cfa = |_| base.wrapping_add(distance);
-        self.step_up(row.saved(), cfa, self.client_words())
+        self.step_up(cached.saved(), cfa, self.client_words())
     }
 
     /// A step by a cached row of the own process, if its module is known to be loaded; or from the
     /// outermost frame.
     #[inline(never)]
-    fn step_own_cached(&mut self, packed_row: PackedRow) -> c_int {
-        if packed_row == PackedRow::OUTERMOST {
+    fn step_own_cached(&mut self, cached: CachedPackedRow) -> c_int {
+        if cached == CachedPackedRow::OUTERMOST {
             return c_int::from(self.end());
         }
-        let row = packed_row.without_module_slot();
-        let base = match row.base() {
-            CfaBase::StackPointer => Some(self.stack_pointer()),
-            CfaBase::FramePointer => self.value(FRAME_POINTER).ok(),
-            CfaBase::Outermost | CfaBase::Signal => None,
+        let row = cached.row();
+        let base = match row.usual_base() {
+            Some(CfaBase::StackPointer) => Some(self.stack_pointer()),
+            Some(CfaBase::FramePointer) => self.value(FRAME_POINTER).ok(),
+            None => None,
         };
-        let is_there = packed_row
+        let is_there = cached
             .module_slot()
             .is_some_and(|place| self.readable_cache.has(place));
         match base {
@@ -192,7 +195,8 @@ impl<'s> ClientCursor<'s> {
     #[inline(never)]
     fn frame_pointer(&self) -> Option<u64> {
         let value = match self.locations.last_saved(FRAME_POINTER.0) {
-            Some(addr) => callbacks::read_memory(&self.client, addr),
+            Some(ResolvedLocation::Memory(addr)) => callbacks::read_memory(&self.client, addr),
+            Some(lost) => self.value_at(Some(lost)),
             None => self.value_at(self.locations.before(FRAME_POINTER.0)),
         };
         value.ok().filter(|value| value.is_multiple_of(8))
@@ -268,10 +272,10 @@ impl<'s> ClientCursor<'s> {
             return stepped;
         }
         match self.client.space.cached_rule(self.step_address) {
-            Some(CachedRule::Simple(simple))
-                if self.readable_cache.probe_module(simple.module_slot()) =>
+            Some(CachedRule::Simple(cached))
+                if self.readable_cache.probe_module(cached.module_slot()) =>
             {
-                self.step_simple(simple)
+                self.step_packed(cached.row())
             }
             Some(CachedRule::Encoded(short)) => self.step_encoded(short.bytes()),
             Some(CachedRule::Simple(_)) | None => self.step_resolving(),
@@ -302,7 +306,7 @@ impl<'s> ClientCursor<'s> {
             return Ok(self.end());
         };
         match &rule {
-            OwnedStepRule::Simple(simple) => self.step_simple(*simple),
+            OwnedStepRule::Simple(cached) => self.step_packed(cached.row()),
             OwnedStepRule::Encoded(bytes) => self.step_encoded(bytes),
         }
     }
@@ -319,18 +323,18 @@ impl<'s> ClientCursor<'s> {
         let Some(owner) = found else {
             return Ok(self.end());
         };
-        let Some(simple) = PackedRow::from_row(row) else {
+        let Some(packed) = PackedRow::from_row(row, ABI.arch, RegisterScope::All) else {
             return self.step_row(row, owner.bias);
         };
         if let Some(place) = owner.slot {
-            let simple = match row.args_size {
-                0 => simple,
-                _ => simple.with_arguments(),
+            let packed = match row.args_size {
+                0 => packed,
+                _ => packed.with_arguments(),
             };
-            let rule = simple.with_module_slot(place).map(OwnedStepRule::Simple);
+            let rule = CachedPackedRow::new(packed, place).map(OwnedStepRule::Simple);
             space.keep(self.step_address, || Ok(rule))?;
         }
-        self.step_simple(simple)
+        self.step_packed(packed)
     }
 
     fn guess_input(&self) -> GuessInput {
@@ -342,43 +346,41 @@ impl<'s> ClientCursor<'s> {
         }
     }
 
-    /// [`ClientCursor::step_row`] for a row of the simple form.
-    fn step_simple(&mut self, row: PackedRow) -> Result<bool, Error> {
+    /// [`ClientCursor::step_row`] for a packed row.
+    fn step_packed(&mut self, row: PackedRow) -> Result<bool, Error> {
+        let is_usual = matches!(row.form(), Some(PackedForm::Usual { .. }));
+        let (left, ip) = (self.stack_pointer(), self.ip());
         let base = match row.base() {
-            CfaBase::StackPointer => self.stack_pointer(),
+            CfaBase::StackPointer => left,
             CfaBase::FramePointer => self.value(FRAME_POINTER)?,
-            CfaBase::Outermost => return Ok(self.end()),
-            CfaBase::Signal => return self.step_to_interrupted(),
         };
-        let cfa = base.wrapping_add(row.cfa_offset());
-        let return_address = self.stack_word(cfa.wrapping_sub(8))?;
-        let left = self.stack_pointer();
-        self.locations.note_known(row.saved(), cfa);
-        self.locations.leave();
-        if !cfa.is_multiple_of(8) {
-            // Notes are only for words that one read yields: aligned ones.
-            self.locations.settle();
-        }
-        self.arrive(left, return_address)?;
-        Ok(return_address != 0)
-    }
-
-    /// Steps from a signal frame: [`ClientCursor::step_row`] for a row with only these rules.
-    fn step_to_interrupted(&mut self) -> Result<bool, Error> {
-        let record = self.stack_pointer();
-        let saved = ABI.arch.spec().signal_record.ok_or(Error::BAD_FRAME)?;
-        let at = |register| saved.address(record, register).ok_or(Error::BAD_FRAME);
-        let stored_at = at(RETURN_ADDRESS)?;
-        let mut word = |addr| self.stack_word(addr).map_err(|_| Error::BAD_FRAME);
-        let (stack_pointer, ip) = (word(at(STACK_POINTER)?)?, word(stored_at)?);
-        let stored_at = interpret::RegisterLocation::Memory(RuntimeAddr(stored_at));
-        if !climbs(record..stack_pointer, stored_at) {
+        let read = |addr| {
+            let word = self.stack_word(addr);
+            word.map_err(|error| if is_usual { error } else { Error::BAD_FRAME })
+        };
+        let step = row.caller(ABI.arch, ip, base, read)?;
+        let step = step.ok_or(Error::BAD_FRAME)?;
+        let (ip, stack_pointer, ip_at) = match step {
+            PackedStep::Outermost => return Ok(self.end()),
+            PackedStep::Caller { code, cfa, .. } => (code, cfa, cfa.wrapping_sub(8)),
+            PackedStep::Interrupted {
+                code,
+                stack_pointer,
+                code_at,
+                ..
+            } => (code, stack_pointer, code_at),
+        };
+        let ip_at = interpret::RegisterLocation::Memory(RuntimeAddr(ip_at));
+        if !is_usual && !climbs(left..stack_pointer, ip_at) {
             self.cycle.change_stack()?;
         }
-        self.locations = RegisterLocations::interrupted(stack_pointer, record);
-        self.arrive(record, ip)?;
-        self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
-        Ok(true)
+        self.locations.enter(row, step);
+        self.arrive(left, ip)?;
+        if row == PackedRow::SIGNAL {
+            self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
+        }
+        // An interrupted frame can be at 0, by the fault of a call there.
+        Ok(ip != 0 || row == PackedRow::SIGNAL)
     }
 
     /// The word at an address of the stack, which may be the own stack.
@@ -474,10 +476,10 @@ impl<'s> ClientCursor<'s> {
     pub fn land_at(&mut self, ip: u64) {
         // If the frame was stepped over, the cached rule shows whether there are any.
         let kept = match self.client.space.cached_rule(self.step_address) {
-            Some(CachedRule::Simple(row))
-                if self.readable_cache.probe_module(row.module_slot()) =>
+            Some(CachedRule::Simple(cached))
+                if self.readable_cache.probe_module(cached.module_slot()) =>
             {
-                Some(row)
+                Some(cached.row())
             }
             _ => None,
         };
@@ -600,7 +602,7 @@ impl<'s> ClientCursor<'s> {
     pub fn save_location(&mut self, number: RegisterNumber) -> SaveLocation {
         self.find_places();
         let is_shown = |register: &Register| {
-            PRESERVED >> register.0 & 1 != 0 || matches!(*register, STACK_POINTER | RETURN_ADDRESS)
+            SavedRegisters::has(register.0) || matches!(*register, STACK_POINTER | RETURN_ADDRESS)
         };
         let shown = register_numbered(number).ok().filter(is_shown);
         let location = shown.and_then(|register| self.locations.get(register.0));

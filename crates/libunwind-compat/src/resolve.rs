@@ -130,8 +130,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    use unspool_rows::{RuntimeAddr, encoding};
-    use unspool_unwind::steps::PackedRow;
+    use unspool_rows::{PackedRow, RuntimeAddr, encoding};
 
     use crate::remote_cfi::tests::{BASE, target};
     use crate::sys::fake_target::{self, FakeTarget};
@@ -166,7 +165,7 @@ mod tests {
     fn is_signal_frame(rule: &OwnedStepRule) -> bool {
         match rule {
             OwnedStepRule::Encoded(bytes) => encoding::decode(bytes).unwrap().signal_frame,
-            OwnedStepRule::Simple(simple) => *simple == PackedRow::SIGNAL,
+            OwnedStepRule::Simple(simple) => simple.row() == PackedRow::SIGNAL,
         }
     }
 
@@ -206,7 +205,7 @@ mod tests {
     fn an_instruction_and_a_return_address_have_rows_of_their_own() {
         let target = target_with([0x90; 16]);
         let cfa_offset = |code| match resolved(&target, code) {
-            Ok(Some(OwnedStepRule::Simple(simple))) => simple.cfa_offset(),
+            Ok(Some(OwnedStepRule::Simple(simple))) => simple.row().cfa_offset(),
             other => panic!("{other:?}"),
         };
         let second = RuntimeAddr(FUNCTION + 1);

@@ -4,15 +4,17 @@ use alloc::vec::Vec;
 
 use unspool_rows::encoding;
 use unspool_rows::row::Row;
-use unspool_unwind::steps::{self, PackedRow};
+use unspool_rows::{PackedRow, RegisterScope};
+use unspool_unwind::steps::{self, CachedPackedRow};
 
 use crate::abi::Error;
+use crate::remote_cfi::ABI;
 
 /// The rule of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnedStepRule {
     /// A row in the short form, or none.
-    Simple(PackedRow),
+    Simple(CachedPackedRow),
     /// Any other row, in the form of [`encoding`].
     Encoded(Vec<u8>),
 }
@@ -33,8 +35,8 @@ impl OwnedStepRule {
     ///
     /// [`Error::NO_MEMORY`].
     pub fn from_row(row: &Row<'_>) -> Result<OwnedStepRule, Error> {
-        match PackedRow::from_row(row) {
-            Some(simple) => Ok(OwnedStepRule::Simple(simple)),
+        match PackedRow::from_row(row, ABI.arch, RegisterScope::All) {
+            Some(packed) => Ok(OwnedStepRule::Simple(packed.into())),
             None => Ok(OwnedStepRule::Encoded(encoded(row)?)),
         }
     }

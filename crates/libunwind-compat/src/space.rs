@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use unspool_rows::CodeAddr;
-use unspool_unwind::steps::{CachedRule, PackedRow, StepAddress, StepCache};
+use unspool_unwind::steps::{CachedPackedRow, CachedRule, StepAddress, StepCache};
 
 use crate::abi::{self, Accessors, Error};
 use crate::client::Client;
@@ -114,7 +114,7 @@ impl AddressSpace {
     /// The simple row of an address, if it is cached: nearly every step finds one.
     #[inline(always)]
     #[must_use]
-    pub fn simple(&self, step_address: StepAddress) -> Option<PackedRow> {
+    pub fn simple(&self, step_address: StepAddress) -> Option<CachedPackedRow> {
         self.cache().simple(step_address)
     }
 

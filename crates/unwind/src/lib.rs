@@ -17,6 +17,7 @@ pub mod maps_text;
 pub mod modules;
 #[cfg(feature = "native")]
 pub mod native;
+mod row_numbers;
 mod rule;
 pub mod steps;
 pub mod walk;

@@ -1,6 +1,6 @@
 //! Steps from frame to frame with all registers, fast.
 //!
-//! Nearly every function's frame has a row that fits into a word ([`PackedRow`]), and few of these
+//! Nearly every function's frame has a row that fits into a word ([`CachedPackedRow`]), and few of these
 //! rows are different. A step looks up its address in a [`StepCache`], reads the return address,
 //! and notes the frame ([`RegisterLocations`]). The locations of the caller's registers are
 //! computed on demand. For rows of other forms the interpreter takes the step, and its result is
@@ -9,11 +9,11 @@
 //! For x86-64 only. Async-signal-safe: nothing here allocates, locks or waits.
 
 mod cache;
+mod cached_row;
 mod locations;
-mod packed_row;
 
 pub use cache::{
     Arrival, CachedRule, EncodedRowBuffer, Generation, StepAddress, StepCache, StepRule,
 };
-pub use locations::{PRESERVED, REGISTERS, RegisterLocations, ResolvedLocation, SavedRegisters};
-pub use packed_row::{CfaBase, PackedRow};
+pub use cached_row::CachedPackedRow;
+pub use locations::{REGISTERS, RegisterLocations, ResolvedLocation};

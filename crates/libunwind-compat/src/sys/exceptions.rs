@@ -14,8 +14,8 @@
 use core::ffi::{c_int, c_void};
 
 use unspool_rows::RuntimeAddr;
+use unspool_rows::packed_row::SavedRegisters;
 use unspool_unwind::local::ReadableMemory;
-use unspool_unwind::steps::PRESERVED;
 
 use crate::abi::{self, Error, ProcInfo, UnwWord};
 use crate::cursor::ClientCursor;
@@ -193,14 +193,10 @@ impl ExceptionWalk {
             true => UnwindContext::EXTENDED | UnwindContext::INTERRUPTED,
             false => UnwindContext::EXTENDED,
         };
-        let is_known = |number: u32| cursor.is_interrupted() || PRESERVED >> number & 1 != 0;
+        let is_known = |number| cursor.is_interrupted() || SavedRegisters::has(number);
         for (value, number) in shown.registers.iter_mut().zip(0..) {
-            let known = is_known(number)
-                .then(|| c_int::try_from(number).ok())
-                .flatten();
-            *value = known
-                .and_then(|number| cursor.get(number).ok())
-                .unwrap_or(0);
+            let known = is_known(number).then(|| cursor.get(number.into()).ok());
+            *value = known.flatten().unwrap_or(0);
         }
         for (number, value) in [(7, shown.cfa), (16, shown.ip)] {
             if let Some(register) = shown.registers.get_mut(number) {
@@ -226,7 +222,7 @@ impl ExceptionWalk {
     /// register is lost, as in callers of code that has only SFrame.
     fn step_to_land(&mut self) -> Result<bool, Error> {
         let has_caller = self.step()?;
-        let mut preserved = (0..16).filter(|number| PRESERVED >> number & 1 != 0);
+        let mut preserved = SavedRegisters::REGISTERS.map(c_int::from).into_iter();
         Ok(has_caller && preserved.all(|register| self.cursor.get(register).is_ok()))
     }
 

@@ -8,7 +8,8 @@
 
 use unspool_rows::interpret::{self, FrameContext};
 use unspool_rows::memory::read_uint;
-use unspool_rows::{CodeAddr, Register, Registers, Row, RuntimeAddr};
+use unspool_rows::packed_row::{CfaBase, PackedStep};
+use unspool_rows::{CodeAddr, PackedRow, Register, RegisterScope, Registers, Row, RuntimeAddr};
 
 use super::memory::OwnMemory;
 use super::sys::CapturedRegisters;
@@ -18,7 +19,7 @@ use crate::cursor::{Cursor, LoopGuard, RowLookup, Step, StepInfo};
 use crate::evidence::{End, Evidence};
 use crate::modules::Modules;
 use crate::steps::{
-    self, Arrival, CachedRule, CfaBase, PackedRow, REGISTERS, StepAddress, StepCache, StepRule,
+    self, Arrival, CachedPackedRow, CachedRule, REGISTERS, StepAddress, StepCache, StepRule,
 };
 
 const RBP: Register = Register(6);
@@ -143,50 +144,52 @@ impl OwnCursor {
         at.is_kept().then_some(at)
     }
 
-    /// The cached rule, if its module is still loaded.
+    /// The cached row, if its module is still loaded.
     fn kept(&self) -> Option<PackedRow> {
-        let CachedRule::Simple(simple) = CACHE.get(self.step_address()?)? else {
-            return None;
+        let at = self.step_address()?;
+        let usual = CACHE.simple(at);
+        let cached = match usual.filter(|cached| *cached != CachedPackedRow::NONE) {
+            Some(cached) => cached,
+            None => match CACHE.get(at)? {
+                CachedRule::Simple(cached) => cached,
+                CachedRule::Encoded(_) => return None,
+            },
         };
-        MODULES.is_mapped(simple.module_slot()?).then_some(simple)
+        let is_there = MODULES.is_mapped(cached.module_slot()?);
+        is_there.then_some(cached.row())
     }
 
-    /// Steps up the stack by the cached rule; yields whether there is a caller. `None`, without any
-    /// change, if no rule is cached or anything is unusual.
+    /// Steps up the stack by the cached row; yields whether there is a caller. `None`, without any
+    /// change, if no row is cached or anything is unusual.
     #[inline]
     fn step_kept(&mut self, memory: &OwnMemory) -> Option<bool> {
-        let simple = self.kept()?;
+        let row = self.kept()?;
         let stack_pointer = self.stack_pointer()?;
-        let base = match simple.base() {
+        let base = match row.base() {
             CfaBase::StackPointer => stack_pointer,
             CfaBase::FramePointer => self.value(RBP.0, memory)?,
-            CfaBase::Signal => return self.step_from_signal_frame(stack_pointer, memory),
-            CfaBase::Outermost => {
+        };
+        let read = |addr| word(memory, addr).ok_or(());
+        let step = row.caller(ABI.arch, self.code.address().0, base, read);
+        let step = step.ok()??;
+        let code = match step {
+            PackedStep::Outermost => {
                 self.end = Some(End::Outermost);
                 return Some(false);
             }
+            PackedStep::Caller { code, cfa, .. } => {
+                (code != 0 && cfa > stack_pointer).then_some(CodeAddr::Return(RuntimeAddr(code)))?
+            }
+            // Further up the same stack; the kernel's record lies between.
+            PackedStep::Interrupted {
+                code,
+                stack_pointer,
+                code_at,
+                ..
+            } => (stack_pointer > code_at).then_some(CodeAddr::Instruction(RuntimeAddr(code)))?,
         };
-        let cfa = base.wrapping_add(simple.cfa_offset());
-        if cfa <= stack_pointer {
-            return None;
-        }
-        let code = word(memory, cfa.wrapping_sub(8)).filter(|code| *code != 0)?;
-        self.locations.note_known(simple.saved(), cfa);
-        self.locations.leave();
-        Some(self.arrive(CodeAddr::Return(RuntimeAddr(code))))
-    }
-
-    /// Steps to an interrupted frame further up the same stack; the kernel's record lies between.
-    fn step_from_signal_frame(&mut self, record: u64, memory: &OwnMemory) -> Option<bool> {
-        let saved = ABI.arch.spec().signal_record?;
-        let code_at = saved.address(record, RIP)?;
-        let code = word(memory, code_at)?;
-        let stack_pointer = word(memory, saved.address(record, RSP)?)?;
-        if stack_pointer <= code_at {
-            return None;
-        }
-        self.locations = steps::RegisterLocations::interrupted(stack_pointer, record);
-        Some(self.arrive(CodeAddr::Instruction(RuntimeAddr(code))))
+        self.locations.enter(row, step);
+        Some(self.arrive(code))
     }
 
     fn arrive(&mut self, code: CodeAddr) -> bool {
@@ -376,7 +379,7 @@ impl OwnCursor {
     #[must_use]
     pub fn is_signal_frame(&self) -> bool {
         if let Some(simple) = self.kept() {
-            return simple.base() == CfaBase::Signal;
+            return simple == PackedRow::SIGNAL;
         }
         let step = with_memory(|memory| self.cursor(memory).step(&MODULES, memory));
         matches!(step, Step::Caller(found) if found.signal_frame)
@@ -389,7 +392,7 @@ fn word(memory: &OwnMemory, addr: u64) -> Option<u64> {
 
 /// The packed rule of a row, if a step used the row, it fits into a word, and its module has a
 /// slot.
-fn simple(step: &Step, lookup: &RowLookup<'_, '_>) -> Option<PackedRow> {
+fn simple(step: &Step, lookup: &RowLookup<'_, '_>) -> Option<CachedPackedRow> {
     let by_row = match step {
         Step::Caller(found) => found.evidence == Evidence::Cfi,
         Step::End(end) => *end == End::Outermost,
@@ -399,7 +402,8 @@ fn simple(step: &Step, lookup: &RowLookup<'_, '_>) -> Option<PackedRow> {
     }
     let place = lookup.module.as_ref()?.slot?;
     let row = lookup.row.as_ref().ok()?;
-    PackedRow::from_row(row.row)?.with_module_slot(place)
+    let row = PackedRow::from_row(row.row, ABI.arch, RegisterScope::All)?;
+    CachedPackedRow::new(row, place)
 }
 
 /// The locations of registers that the kernel has stored, as `gregs` of a context.

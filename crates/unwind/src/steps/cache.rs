@@ -32,7 +32,8 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use unspool_rows::{CodeAddr, RuntimeAddr};
 
-use super::PackedRow;
+use super::CachedPackedRow;
+use crate::row_numbers::RowNumbers;
 
 /// A code address with its kind: the key of a cached rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,16 +140,13 @@ pub struct StepCache {
     /// A multiple of [`GENERATION`].
     generation: AtomicU64,
     slots: [AtomicU64; StepCache::SLOTS],
-    /// The rules by number, as words.
-    rules: [AtomicU64; NUMBERS],
+    /// The packed rows.
+    rows: RowNumbers<NUMBERS>,
     others: [UnnumberedRule; OTHERS],
 }
 
 const NUMBERS: usize = 1 << NUMBERS_END.trailing_zeros();
 const OTHERS: usize = 256;
-
-/// The limit of a rule number's distance from its first choice.
-const MAX_PROBES: usize = 16;
 
 /// A rule that has no number.
 #[derive(Debug)]
@@ -173,8 +171,8 @@ pub struct Generation(u64);
 /// The step from a frame, to be cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepRule<'r> {
-    /// By a rule in a word.
-    Simple(PackedRow),
+    /// By a row in a word.
+    Simple(CachedPackedRow),
     /// By another row, as [`unspool_rows::encoding`] has it.
     Encoded(&'r [u8]),
 }
@@ -182,8 +180,8 @@ pub enum StepRule<'r> {
 /// A cached rule.
 #[derive(Debug, Clone, Copy)]
 pub enum CachedRule {
-    /// A rule in a word.
-    Simple(PackedRow),
+    /// A row in a word.
+    Simple(CachedPackedRow),
     /// Another row.
     Encoded(EncodedRowBuffer),
 }
@@ -213,7 +211,7 @@ impl StepCache {
         StepCache {
             generation: AtomicU64::new(0),
             slots: [const { AtomicU64::new(0) }; StepCache::SLOTS],
-            rules: [const { AtomicU64::new(0) }; NUMBERS],
+            rows: RowNumbers::new(),
             others: [const { UnnumberedRule::empty() }; OTHERS],
         }
     }
@@ -242,23 +240,22 @@ impl StepCache {
     }
 
     /// The rule of an address, if it is cached, packed, and in the address's own slot: the usual
-    /// case. It may be [`PackedRow::NONE`].
+    /// case. It may be [`CachedPackedRow::NONE`].
     #[inline(always)]
     #[must_use]
-    pub fn simple(&self, step_address: StepAddress) -> Option<PackedRow> {
+    pub fn simple(&self, step_address: StepAddress) -> Option<CachedPackedRow> {
         let generation = self.generation.load(Ordering::Relaxed);
         self.numbered(step_address.slot(), step_address.key ^ generation)
     }
 
     /// A slot's rule for a tag.
     #[inline(always)]
-    fn numbered(&self, slot: usize, tag: u64) -> Option<PackedRow> {
+    fn numbered(&self, slot: usize, tag: u64) -> Option<CachedPackedRow> {
         // Acquire: the rule was stored before its number.
         let word = self.slots.get(slot)?.load(Ordering::Acquire);
         let number = usize::try_from(word ^ tag).ok()?;
         // If it is not a number, the word has another tag.
-        let rule = self.rules.get(number)?.load(Ordering::Relaxed);
-        Some(PackedRow::from_word(rule))
+        self.rows.word(number).map(CachedPackedRow::from_word)
     }
 
     /// The rule of an address, if cached.
@@ -268,7 +265,7 @@ impl StepCache {
         let own = self.numbered(step_address.slot(), tag);
         let simple =
             own.or_else(|| self.numbered(step_address.slot() ^ 1, tag ^ IN_NEIGHBOUR_SLOT));
-        match simple.filter(|simple| *simple != PackedRow::NONE) {
+        match simple.filter(|simple| *simple != CachedPackedRow::NONE) {
             Some(simple) => Some(CachedRule::Simple(simple)),
             None => self.other(step_address)?.get(tag),
         }
@@ -292,7 +289,7 @@ impl StepCache {
         }
         let tag = step_address.key ^ generation.0;
         let number = match rule {
-            StepRule::Simple(simple) => self.number(simple),
+            StepRule::Simple(simple) => self.rows.number(simple.word()),
             StepRule::Encoded(_) => None,
         };
         match number {
@@ -309,7 +306,7 @@ impl StepCache {
         &self,
         step_address: StepAddress,
         tag: u64,
-        number: u64,
+        number: usize,
         Generation(generation): Generation,
     ) {
         let own = step_address.slot();
@@ -322,24 +319,7 @@ impl StepCache {
         if is_others && (before ^ generation) < GENERATION && before & IN_NEIGHBOUR_SLOT == 0 {
             second.store(before | IN_NEIGHBOUR_SLOT, Ordering::Release);
         }
-        first.store(tag ^ number, Ordering::Release);
-    }
-
-    /// The number of a rule, a new one if needed; `None` if there are too many.
-    fn number(&self, rule: PackedRow) -> Option<u64> {
-        let word = rule.word();
-        let choice = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let choice = usize::try_from(choice).ok()?;
-        let mut tries = (choice..choice + MAX_PROBES).map(|number| number % NUMBERS);
-        let number = tries.find(|number| match self.rules.get(*number) {
-            // The first free number, or its own.
-            Some(rule) if *number != 0 => {
-                let taken = rule.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
-                taken.is_ok() || taken == Err(word)
-            }
-            _ => false,
-        })?;
-        u64::try_from(number).ok()
+        first.store(tag ^ number as u64, Ordering::Release);
     }
 }
 
@@ -418,7 +398,7 @@ fn packed(rule: StepRule<'_>) -> Option<(u64, [u64; ROW_WORDS])> {
 fn unpacked(len: u64, words: [u64; ROW_WORDS]) -> Option<CachedRule> {
     if len == 0 {
         let [word, ..] = words;
-        return Some(CachedRule::Simple(PackedRow::from_word(word)));
+        return Some(CachedRule::Simple(CachedPackedRow::from_word(word)));
     }
     let mut bytes = [0; ROW_BYTES];
     for (to, from) in bytes.chunks_exact_mut(8).zip(words) {

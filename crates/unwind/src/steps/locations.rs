@@ -1,14 +1,11 @@
 //! The locations of a frame's registers.
 
 use unspool_rows::interpret::{self, RecoveredRegister};
-use unspool_rows::{Arch, Register};
+use unspool_rows::packed_row::{PackedStep, SavedRegister, SavedRegisters};
+use unspool_rows::{Arch, PackedRow, Register};
 
 /// Registers with lower numbers are tracked: rax to r15, and rip.
 pub const REGISTERS: u16 = 17;
-
-/// The registers that a call preserves, except the stack pointer (psABI, "Registers and the Stack
-/// Frame"), as bits: rbx, rbp, r12 to r15.
-pub const PRESERVED: u32 = 1 << 3 | 1 << 6 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
 
 const RETURN_ADDRESS: u16 = 16;
 
@@ -25,63 +22,6 @@ pub enum ResolvedLocation {
     Value(u64),
     /// Nowhere: it is unknown.
     Unrecoverable,
-}
-
-/// The locations where a function saved the registers that a call preserves. Each has five bits:
-/// the number of words below the CFA, or zero if it was not saved.
-#[derive(Debug, Clone, Copy)]
-pub struct SavedRegisters(u32);
-
-impl SavedRegisters {
-    /// The number of bits.
-    pub const BITS: u32 = 6 * SavedRegisters::FIELD_BITS;
-
-    const FIELD_BITS: u32 = 5;
-    const FIELD: u32 = (1 << SavedRegisters::FIELD_BITS) - 1;
-
-    /// Nothing was saved.
-    pub const NONE: SavedRegisters = SavedRegisters(0);
-
-    /// The reverse of [`SavedRegisters::bits`]. Higher bits are ignored.
-    #[inline(always)]
-    #[must_use]
-    pub fn from_bits(bits: u32) -> SavedRegisters {
-        SavedRegisters(bits)
-    }
-
-    /// As a number.
-    #[must_use]
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// The same with a register that was saved at an offset from the CFA, in bytes. `None` if a
-    /// call need not preserve it or the offset does not fit.
-    #[must_use]
-    pub fn with(self, register: u16, offset: i64) -> Option<SavedRegisters> {
-        let words = u32::try_from(offset.checked_neg()? / 8).ok()?;
-        let fits = offset % 8 == 0 && (1..=SavedRegisters::FIELD).contains(&words);
-        let shift = shift(register)?;
-        fits.then_some(SavedRegisters(
-            self.0 & !(SavedRegisters::FIELD << shift) | words << shift,
-        ))
-    }
-
-    /// The address where a register was saved, if it was.
-    #[inline(always)]
-    #[must_use]
-    pub fn address(self, register: u16, cfa: u64) -> Option<u64> {
-        let words = self.0 >> shift(register)? & SavedRegisters::FIELD;
-        (words != 0).then(|| cfa.wrapping_sub(8 * u64::from(words)))
-    }
-}
-
-/// The position of a register's bits.
-#[inline(always)]
-fn shift(register: u16) -> Option<u32> {
-    let bit = 1_u32.checked_shl(u32::from(register))?;
-    let before = (PRESERVED & bit.wrapping_sub(1)).count_ones();
-    (PRESERVED & bit != 0).then_some(before * SavedRegisters::FIELD_BITS)
 }
 
 /// The stack pointer, and the locations of all registers.
@@ -112,6 +52,7 @@ enum BaseLocations {
 /// A usual frame: its return address was right below its CFA, which is its caller's stack pointer.
 #[derive(Debug, Clone, Copy)]
 struct SkippedFrame {
+    /// Saved registers are below it, too.
     cfa: u64,
     saved: SavedRegisters,
 }
@@ -233,13 +174,10 @@ impl RegisterLocations {
                 ));
             }
             REGISTERS.. => return None,
-            _ if PRESERVED >> register & 1 == 0 => return Some(ResolvedLocation::Unrecoverable),
+            _ if !SavedRegisters::has(register) => return Some(ResolvedLocation::Unrecoverable),
             _ => {}
         }
-        match self.last_saved(register) {
-            Some(addr) => Some(ResolvedLocation::Memory(addr)),
-            None => self.before(register),
-        }
+        self.last_saved(register).or_else(|| self.before(register))
     }
 
     /// The stack pointer.
@@ -249,18 +187,21 @@ impl RegisterLocations {
         self.left.get(self.count).map_or(0, |last| last.cfa)
     }
 
-    /// The address where the last noted frame that saved a register has it.
+    /// The location of a register in the last noted frame that did not leave it unchanged.
     #[inline(always)]
     #[must_use]
-    pub fn last_saved(&self, register: u16) -> Option<u64> {
+    pub fn last_saved(&self, register: u16) -> Option<ResolvedLocation> {
         let mut at = self.count;
         loop {
             let frame = self.left.get(at)?;
-            if let Some(addr) = frame.saved.address(register, frame.cfa) {
-                return Some(addr);
+            match frame.saved.get(register)? {
+                // After the first there are no more.
+                SavedRegister::Unchanged => at = at.wrapping_sub(1),
+                SavedRegister::Below(bytes) => {
+                    return Some(ResolvedLocation::Memory(frame.cfa.wrapping_sub(bytes)));
+                }
+                SavedRegister::Undefined => return Some(ResolvedLocation::Unrecoverable),
             }
-            // After the first there are no more.
-            at = at.wrapping_sub(1);
         }
     }
 
@@ -321,6 +262,38 @@ impl RegisterLocations {
     #[inline(always)]
     pub fn leave(&mut self) {
         self.count += 1;
+    }
+
+    /// Moves to where a packed row has led from this frame.
+    #[inline]
+    pub fn enter(&mut self, row: PackedRow, step: PackedStep) {
+        match step {
+            PackedStep::Caller {
+                cfa, saved_base, ..
+            } => {
+                self.note_known(row.saved(), saved_base);
+                self.leave();
+                if saved_base != cfa || !cfa.is_multiple_of(8) {
+                    self.enter_unusual(cfa);
+                }
+            }
+            PackedStep::Interrupted {
+                stack_pointer,
+                record,
+                ..
+            } => *self = RegisterLocations::interrupted(stack_pointer, record),
+            PackedStep::Outermost => {}
+        }
+    }
+
+    /// Continues [`RegisterLocations::enter`] for a frame whose saved registers are not below its
+    /// CFA, or are at addresses that are no multiples of 8.
+    #[cold]
+    fn enter_unusual(&mut self, cfa: u64) {
+        self.note_known(SavedRegisters::NONE, cfa);
+        self.leave();
+        // Notes are only for words that one read yields.
+        self.settle();
     }
 
     /// Computes the locations, to make room for notes.

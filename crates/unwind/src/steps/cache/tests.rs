@@ -5,7 +5,7 @@ use super::*;
 /// A rule to be cached, or a cached one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OwnedRule {
-    Simple(PackedRow),
+    Simple(CachedPackedRow),
     Encoded(Vec<u8>),
 }
 
@@ -20,7 +20,9 @@ impl OwnedRule {
 
 /// One of many rules.
 fn simple(n: u64) -> OwnedRule {
-    OwnedRule::Simple(PackedRow::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
+    OwnedRule::Simple(CachedPackedRow::from_word(
+        (n + 1).wrapping_mul(0x1_0000_4001),
+    ))
 }
 
 /// The return address at this many bytes into code.
@@ -42,7 +44,7 @@ fn every_kind_is_kept_until_the_cache_is_flushed() {
     let bytes: Vec<u8> = (1..).take(ROW_BYTES).collect();
     for rule in [
         simple(7),
-        OwnedRule::Simple(PackedRow::OUTERMOST),
+        OwnedRule::Simple(CachedPackedRow::OUTERMOST),
         OwnedRule::Encoded(bytes.clone()),
         OwnedRule::Encoded(bytes[..1].to_vec()),
     ] {
