@@ -18,7 +18,7 @@ use unspool_table_store::{
 
 use crate::modules::{EntryCache, Module, ModuleSlot, NativeUnwinder, SynthesizedRows};
 use crate::native::{NativeCode, NativeTable};
-use crate::rule::RowRules;
+use crate::row_rules::RowRules;
 
 /// The unwind tables of one file: the file's own, and the compiled one once it is attached.
 ///
@@ -43,7 +43,7 @@ pub struct FileTables {
 struct WalkTable<'a> {
     table: CompiledTable<'a>,
     /// The rules of its rows, if it is for walks.
-    rules: Vec<u32>,
+    rules: Vec<u64>,
     /// The file's code, for the table's call-site part, if it is for walks.
     code: Option<(Vaddr, &'a [u8])>,
 }

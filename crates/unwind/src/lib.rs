@@ -18,7 +18,7 @@ pub mod modules;
 #[cfg(feature = "native")]
 pub mod native;
 mod row_numbers;
-mod rule;
+mod row_rules;
 pub mod steps;
 pub mod walk;
 
@@ -30,7 +30,7 @@ pub use modules::{
     EntryCache, Module, ModuleRow, ModuleSlot, Modules, NativeStep, NativeTarget, NativeUnwinder,
     ReadNumber,
 };
-pub use rule::RowRules;
+pub use row_rules::RowRules;
 pub use walk::{
     InnermostFrame, Memo, RuleCache, RuleCacheMemory, RuleCacheSize, RuleCacheSizeError,
     WalkResult, WalkStats, Walker,

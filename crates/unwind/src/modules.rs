@@ -10,7 +10,7 @@ use unspool_compiled_table::{CompiledTable, RowRef, TableCorruption, call_test};
 use unspool_rows::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::evidence::{Evidence, NoRow};
-use crate::rule::RowRules;
+use crate::row_rules::RowRules;
 
 /// The modules of an address space.
 ///

@@ -22,19 +22,21 @@
 //! which stops when an address and a CFA repeat. The only exception is one step off the stack of a
 //! signal handler.
 
-use core::hint::select_unpredictable;
-
-use unspool_rows::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_cfi::FastRow;
+use unspool_rows::packed_row::RowHead;
+use unspool_rows::{
+    Abi, CodeAddr, FrameRegisters, Memory, PackedRow, RaState, Register, Registers, Row,
+    RuntimeAddr, Vaddr,
+};
 
 use crate::cursor::{Cursor, Step, follows_no_call};
 use crate::evidence::{End, Evidence};
 use crate::modules::{Module, ModuleSlot, Modules};
-use crate::rule::{FrameStep, PackedRule, RealignedFrame, UsualRule};
+use crate::row_rules::SCOPE;
 
+mod entry_rule;
 mod memo;
-mod numbered_rules;
 mod rule_cache;
-mod signal;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +45,7 @@ pub use memo::Memo;
 pub use rule_cache::{MappedRuleCache, OutOfMemory};
 pub use rule_cache::{RuleCache, RuleCacheMemory, RuleCacheSize, RuleCacheSizeError};
 
+use entry_rule::EntryRule;
 use rule_cache::ModuleRule;
 
 /// The innermost frame of a stack.
@@ -261,64 +264,24 @@ impl FrameSink<'_> {
     }
 }
 
-/// The registers that are tracked from frame to frame.
-#[derive(Debug, Clone, Copy)]
-struct FastFrame {
-    code: u64,
-    stack_pointer: u64,
-    frame_pointer: u64,
-}
-
-impl FastFrame {
-    #[inline(always)]
-    fn from_innermost(top: &impl InnermostFrame) -> FastFrame {
-        FastFrame {
-            code: top.code().address().0,
-            stack_pointer: top.stack_pointer(),
-            frame_pointer: top.frame_pointer(),
-        }
-    }
-
-    /// Sets the tracked registers.
-    fn put_into(self, registers: &mut Registers, abi: Abi) {
-        let spec = abi.arch.spec();
-        registers.set(spec.stack_pointer, self.stack_pointer);
-        if let Some(register) = spec.frame_pointer {
-            registers.set(register, self.frame_pointer);
-        }
-        registers.set(spec.pc, self.code);
+/// The tracked registers of the innermost frame.
+#[inline(always)]
+fn innermost_registers(top: &impl InnermostFrame) -> FrameRegisters {
+    FrameRegisters {
+        code: top.code().address().0,
+        stack_pointer: top.stack_pointer(),
+        frame_pointer: top.frame_pointer(),
     }
 }
 
-impl FrameStep {
-    /// The caller of a frame, if its stack pointer is higher and its words are readable: one by its
-    /// end, and another at a distance in bytes below.
-    #[inline]
-    fn caller(
-        self,
-        frame: FastFrame,
-        read: impl Fn(RuntimeAddr, u64) -> Option<[[u8; 8]; 2]>,
-    ) -> Option<FastFrame> {
-        let base = match self.by_frame_pointer {
-            true => frame.frame_pointer,
-            false => frame.stack_pointer,
-        };
-        let cfa = base.wrapping_add(self.cfa_offset);
-        if cfa <= frame.stack_pointer {
-            return None;
-        }
-        let [code, saved] = read(RuntimeAddr(cfa), self.saved_below)?;
-        Some(FastFrame {
-            code: u64::from_le_bytes(code),
-            stack_pointer: cfa,
-            // Unpredictable for a branch: stacks of the same functions differ.
-            frame_pointer: select_unpredictable(
-                self.saved_below == 0,
-                frame.frame_pointer,
-                u64::from_le_bytes(saved),
-            ),
-        })
+/// Sets the tracked registers.
+fn set_tracked(registers: &mut Registers, frame: FrameRegisters, abi: Abi) {
+    let spec = abi.arch.spec();
+    registers.set(spec.stack_pointer, frame.stack_pointer);
+    if let Some(register) = spec.frame_pointer {
+        registers.set(register, frame.frame_pointer);
     }
+    registers.set(spec.pc, frame.code);
 }
 
 /// The end of a walk by rules.
@@ -356,7 +319,7 @@ enum MemoResult {
     /// To the end of the walk.
     End(RuleEnd),
     /// To an outer frame.
-    Frame(FastFrame),
+    Frame(FrameRegisters),
 }
 
 /// Why rules do not continue.
@@ -364,7 +327,7 @@ enum RuleStop {
     /// The walk has ended.
     End(RuleEnd),
     /// The cursor must continue, at this frame.
-    Slow(CodeAddr, FastFrame),
+    Slow(CodeAddr, FrameRegisters),
 }
 
 /// A running walk.
@@ -395,7 +358,7 @@ where
 {
     #[inline(always)]
     fn walk(&mut self, top: &impl InnermostFrame) -> End {
-        let frame = FastFrame::from_innermost(top);
+        let frame = innermost_registers(top);
         if top.is_shown() && self.frames.push(frame.code).is_none() {
             return End::Limit;
         }
@@ -444,7 +407,7 @@ where
         &mut self,
         top: &impl InnermostFrame,
         mut code: CodeAddr,
-        mut frame: FastFrame,
+        mut frame: FrameRegisters,
     ) -> End {
         loop {
             self.record.interrupt();
@@ -464,7 +427,7 @@ where
     }
 
     /// Continues by rules as long as possible, from a frame that may have been interrupted.
-    fn follow_rules_from(&mut self, code: CodeAddr, frame: FastFrame) -> RuleStop {
+    fn follow_rules_from(&mut self, code: CodeAddr, frame: FrameRegisters) -> RuleStop {
         match self.leave_interrupted(code, frame) {
             Ok(frame) => self.follow_rules(frame),
             Err(stop) => stop,
@@ -475,7 +438,7 @@ where
     ///
     /// Always inlined, so that the frame stays in registers.
     #[inline(always)]
-    fn follow_rules(&mut self, mut frame: FastFrame) -> RuleStop {
+    fn follow_rules(&mut self, mut frame: FrameRegisters) -> RuleStop {
         loop {
             let (last, pause) = self.follow_near_rules(frame);
             let next = match pause {
@@ -500,8 +463,8 @@ where
     #[inline(always)]
     fn follow_near_rules(
         &mut self,
-        mut frame: FastFrame,
-    ) -> (FastFrame, LoopExit<R::RecordedFrame>) {
+        mut frame: FrameRegisters,
+    ) -> (FrameRegisters, LoopExit<R::RecordedFrame>) {
         // If the first frame is remembered, the loop is not set up.
         if let Some(recorded) = self.record.find(&frame) {
             return (frame, LoopExit::Remembered(recorded));
@@ -517,7 +480,7 @@ where
             if seen >> (known.slot.0 % 64) & 1 == 0 {
                 break LoopExit::Unusual;
             }
-            let step = known.rule.small_frame_step();
+            let step = known.rule.as_small_step();
             let Some(caller) = step.caller(frame, |end, below| memory.near_pair(end, below)) else {
                 break LoopExit::Unusual;
             };
@@ -526,7 +489,7 @@ where
             };
             *slot = RuntimeAddr(caller.code);
             count += 1;
-            self.record.take(&frame, step);
+            self.record.take(&frame, known.rule);
             frame = caller;
             if let Some(recorded) = self.record.find(&frame) {
                 break LoopExit::Remembered(recorded);
@@ -539,13 +502,14 @@ where
     /// Takes one step by a rule, even if the rule or its words need a search; then further steps to
     /// the next return address.
     #[cold]
-    fn follow_rule(&mut self, frame: FastFrame) -> Result<FastFrame, RuleStop> {
+    fn follow_rule(&mut self, frame: FrameRegisters) -> Result<FrameRegisters, RuleStop> {
         match self.step(CodeAddr::Return(RuntimeAddr(frame.code)), frame) {
             Ok((CodeAddr::Return(_), caller)) => Ok(caller),
             Ok((code, caller)) => self.leave_interrupted(code, caller),
             Err(stop) => {
                 if let RuleStop::End(end) = stop {
-                    self.record.finish(frame, end, &self.live);
+                    let rules = self.walker.rules;
+                    self.record.finish(frame, end, rules, &self.live);
                 }
                 Err(stop)
             }
@@ -557,8 +521,8 @@ where
     fn leave_interrupted(
         &mut self,
         mut code: CodeAddr,
-        mut frame: FastFrame,
-    ) -> Result<FastFrame, RuleStop> {
+        mut frame: FrameRegisters,
+    ) -> Result<FrameRegisters, RuleStop> {
         while let CodeAddr::Instruction(_) = code {
             (code, frame) = self.step(code, frame)?;
         }
@@ -570,72 +534,61 @@ where
     fn step(
         &mut self,
         code: CodeAddr,
-        frame: FastFrame,
-    ) -> Result<(CodeAddr, FastFrame), RuleStop> {
+        frame: FrameRegisters,
+    ) -> Result<(CodeAddr, FrameRegisters), RuleStop> {
         self.stats.searched += 1;
         let known = self.cached_rule(code);
         let known = known.ok_or_else(|| self.without_rule(code, frame))?;
-        let usual_rule = match known.rule {
-            PackedRule::ENTRY_POINT => return Err(RuleStop::End(RuleEnd::EntryPoint)),
-            rule => self.walker.rules.rule(rule),
-        };
-        let usual_rule = usual_rule.ok_or(RuleStop::Slow(code, frame))?;
-        if usual_rule == UsualRule::Outermost {
+        if known.rule == EntryRule::ENTRY_POINT {
+            return Err(RuleStop::End(RuleEnd::EntryPoint));
+        }
+        let row = self.walker.rules.row(known.rule);
+        let row = row.ok_or(RuleStop::Slow(code, frame))?;
+        if row == PackedRow::OUTERMOST {
             return Err(RuleStop::End(RuleEnd::Outermost));
         }
         let caller = self
-            .apply_rule(usual_rule, frame)
+            .apply_row(row, frame)
             .ok_or(RuleStop::Slow(code, frame))?;
+        let is_signal_frame = row == PackedRow::SIGNAL;
         // Code at 0 can be interrupted, by the fault of a call there.
-        if caller.code == 0 && usual_rule != UsualRule::Signal {
+        if caller.code == 0 && !is_signal_frame {
             return Err(RuleStop::End(RuleEnd::ZeroReturnAddress));
         }
         let pushed = self.frames.push(caller.code);
         pushed.ok_or(RuleStop::End(RuleEnd::Limit))?;
-        match (usual_rule, code) {
-            (UsualRule::Step(leave), CodeAddr::Return(_)) => self.record.take(&frame, leave),
-            (UsualRule::Realigned(frames), CodeAddr::Return(_)) => {
-                self.record.take_realigned(&frame, frames);
-            }
-            _ => self.record.interrupt(),
-        }
         let address = RuntimeAddr(caller.code);
-        Ok(match usual_rule {
-            UsualRule::Signal => {
-                self.frames.interrupted += 1;
-                (CodeAddr::Instruction(address), caller)
-            }
-            _ => (CodeAddr::Return(address), caller),
-        })
+        if is_signal_frame {
+            self.record.interrupt();
+            self.frames.interrupted += 1;
+            return Ok((CodeAddr::Instruction(address), caller));
+        }
+        match code {
+            CodeAddr::Return(_) => self.record.take(&frame, known.rule),
+            CodeAddr::Instruction(_) => self.record.interrupt(),
+        }
+        Ok((CodeAddr::Return(address), caller))
     }
 
     /// The caller of a frame, if there is one and the step is allowed: only one may lead down.
     #[inline(always)]
-    fn apply_rule(&mut self, rule: UsualRule, frame: FastFrame) -> Option<FastFrame> {
+    fn apply_row(&mut self, row: PackedRow, frame: FrameRegisters) -> Option<FrameRegisters> {
         let read = |addr: u64| {
             let mut word = [0; 8];
             self.memory.read(RuntimeAddr(addr), &mut word).ok()?;
             Some(u64::from_le_bytes(word))
         };
-        match rule {
-            UsualRule::Outermost => None,
-            UsualRule::Step(leave) => leave.caller(frame, |end, below| {
-                let word_below = |below| read(end.0.wrapping_sub(below)).map(u64::to_le_bytes);
-                Some([word_below(8)?, word_below(below + 8)?])
-            }),
-            UsualRule::Realigned(frames) => frames.caller(frame, read),
-            UsualRule::Signal => {
-                let caller = signal::interrupted(frame, self.walker.abi, read)?;
-                let falls = caller.stack_pointer <= frame.stack_pointer;
-                let may = !falls || !self.has_fallen;
-                self.has_fallen |= falls;
-                may.then_some(caller)
-            }
+        let caller = row.step(self.walker.abi.arch, frame, read)?;
+        let rises = caller.stack_pointer > frame.stack_pointer;
+        if rises || row != PackedRow::SIGNAL {
+            return rises.then_some(caller);
         }
+        let has_fallen = core::mem::replace(&mut self.has_fallen, true);
+        (!has_fallen).then_some(caller)
     }
 
     /// Handles an address without a rule for the next step.
-    fn without_rule(&mut self, code: CodeAddr, frame: FastFrame) -> RuleStop {
+    fn without_rule(&mut self, code: CodeAddr, frame: FrameRegisters) -> RuleStop {
         if code == CodeAddr::Return(RuntimeAddr(0)) {
             // It is not a frame.
             self.frames.count = self.frames.count.saturating_sub(1);
@@ -650,9 +603,14 @@ where
             live: seen, frames, ..
         } = self;
         let before = frames.count;
-        let resumed = self
-            .record
-            .resume(recorded, self.memory, self.modules, seen, frames);
+        let resumed = self.record.resume(
+            recorded,
+            self.walker.rules,
+            self.memory,
+            self.modules,
+            seen,
+            frames,
+        );
         let added = frames.count - before;
         self.stats.remembered += u32::try_from(added).unwrap_or(u32::MAX);
         resumed
@@ -674,10 +632,7 @@ where
             CodeAddr::Instruction(pc) => module.row_of_instruction(module.bias.to_vaddr(pc)),
         };
         let rule = match row {
-            Some((compiled, row)) => module.rules.get(row).or_else(|| {
-                let encoded = compiled.encoded_row(row).ok()?;
-                self.rule_of(UsualRule::from_encoded(encoded, self.walker.abi)?)
-            }),
+            Some((compiled, row)) => self.walker.rules.rule(module.rules.get(compiled, row)?),
             None => self.rule_by_row(code, &module),
         }?;
         self.stats.learned += 1;
@@ -704,14 +659,14 @@ where
     }
 
     /// The rule of an address by its row and its entry.
-    fn rule_by_row(&self, code: CodeAddr, module: &Module<'_>) -> Option<PackedRule> {
+    fn rule_by_row(&self, code: CodeAddr, module: &Module<'_>) -> Option<EntryRule> {
         let abi = self.walker.abi;
         let pc = module.bias.to_vaddr(code.lookup());
         let spec = abi.arch.spec();
         let watched = [spec.stack_pointer, spec.frame_pointer?];
-        let (rule, start, end) = match module.fast_row(pc, watched) {
-            Some(row) => (UsualRule::from_fast_row(&row, abi), row.start, row.end),
-            None => rule_of_row(pc, module, abi)?,
+        let (row, start, end) = match module.fast_row(pc, watched) {
+            Some(row) => (packed_fast_row(&row, watched, abi), row.start, row.end),
+            None => packed_row(pc, module, abi)?,
         };
         // It may be the return address of a signal handler: the bytes there decide.
         if let CodeAddr::Return(address) = code
@@ -719,17 +674,11 @@ where
         {
             return None;
         }
-        match rule {
-            Some(UsualRule::Outermost) => Some(PackedRule::OUTERMOST),
-            _ if module.entry == Some(start) => Some(PackedRule::ENTRY_POINT),
-            rule => self.rule_of(rule?),
+        match row {
+            Some(PackedRow::OUTERMOST) => Some(EntryRule::OUTERMOST),
+            _ if module.entry == Some(start) => Some(EntryRule::ENTRY_POINT),
+            row => self.walker.rules.rule(row?),
         }
-    }
-
-    /// The packed or numbered form of a rule.
-    fn rule_of(&self, rule: UsualRule) -> Option<PackedRule> {
-        PackedRule::pack(rule)
-            .or_else(|| PackedRule::rare(self.walker.rules.numbered.number(rule)?))
     }
 
     /// One step by the cursor, with the tracked registers; `None` if these are not enough.
@@ -737,12 +686,12 @@ where
     fn step_by_cursor(
         &mut self,
         code: CodeAddr,
-        frame: FastFrame,
-    ) -> Option<Result<(CodeAddr, FastFrame), End>> {
+        frame: FrameRegisters,
+    ) -> Option<Result<(CodeAddr, FrameRegisters), End>> {
         let abi = self.walker.abi;
         let spec = abi.arch.spec();
         let mut registers = Registers::new();
-        frame.put_into(&mut registers, abi);
+        set_tracked(&mut registers, frame, abi);
         let mask = self.walker.pac_mask;
         let cursor = self.slow.get_or_insert_with(|| {
             Cursor::with_code(abi, code, Registers::new()).with_pac_mask(mask)
@@ -752,7 +701,7 @@ where
         match cursor.step(self.modules, self.memory) {
             Step::Caller(found) => {
                 let registers = cursor.registers();
-                let caller = FastFrame {
+                let caller = FrameRegisters {
                     code: cursor.code().address().0,
                     stack_pointer: registers.get(spec.stack_pointer)?,
                     frame_pointer: registers.get(spec.frame_pointer?)?,
@@ -785,7 +734,7 @@ where
         for (register, value) in top.others() {
             registers.set(register, value);
         }
-        FastFrame::from_innermost(top).put_into(&mut registers, abi);
+        set_tracked(&mut registers, innermost_registers(top), abi);
         let mut cursor =
             Cursor::with_code(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
         self.frames.count = usize::from(top.is_shown());
@@ -813,22 +762,43 @@ where
     }
 }
 
-/// A row's rule, and the bounds of its entry.
+/// The packed row of an address, if its row packs, and the bounds of its entry.
 #[cold]
-fn rule_of_row(
+fn packed_row(
     pc: Vaddr,
     module: &Module<'_>,
     abi: Abi,
-) -> Option<(Option<UsualRule>, Vaddr, Vaddr)> {
+) -> Option<(Option<PackedRow>, Vaddr, Vaddr)> {
     let mut row = Row::new(Register(0));
     let found = module.row(pc, &mut row).ok()?;
     // Others are left to the cursor, so that a walk counts them.
     (found.evidence == Evidence::Cfi).then_some(())?;
     Some((
-        UsualRule::from_row(found.row, abi),
+        PackedRow::from_row(found.row, abi.arch, SCOPE),
         found.entry_start,
         found.entry_end,
     ))
+}
+
+/// The packed row of a fast row.
+fn packed_fast_row(row: &FastRow<'_>, watched: [Register; 2], abi: Abi) -> Option<PackedRow> {
+    let column = abi.arch.spec().pc;
+    let head = RowHead {
+        cfa: row.cfa,
+        return_address: column,
+        signal_frame: false,
+        ra_state: RaState::Plain,
+    };
+    let ([first, second], [first_rule, second_rule]) = (watched, row.watched);
+    let rules = [
+        (column, row.return_address),
+        (first, first_rule),
+        (second, second_rule),
+    ];
+    let rules = rules
+        .into_iter()
+        .filter_map(|(register, rule)| Some((register, rule?)));
+    PackedRow::from_rules(head, rules, abi.arch, SCOPE)
 }
 
 /// The recorder of a walk for the next one.
@@ -837,12 +807,13 @@ trait WalkRecorder {
     type RecordedFrame;
 
     /// The frame, if it is recorded.
-    fn find(&mut self, frame: &FastFrame) -> Option<Self::RecordedFrame>;
+    fn find(&mut self, frame: &FrameRegisters) -> Option<Self::RecordedFrame>;
 
     /// The frames recorded after a frame, if all of them still hold.
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
         recorded: Self::RecordedFrame,
+        rules: &RuleCache<'_>,
         memory: &M,
         modules: &S,
         live_modules: &mut LiveModules,
@@ -850,16 +821,19 @@ trait WalkRecorder {
     ) -> MemoResult;
 
     /// Records a step by a rule.
-    fn take(&mut self, frame: &FastFrame, step: FrameStep);
-
-    /// The same for a realigned frame.
-    fn take_realigned(&mut self, frame: &FastFrame, frames: RealignedFrame);
+    fn take(&mut self, frame: &FrameRegisters, rule: EntryRule);
 
     /// Notes that the next step cannot be recorded.
     fn interrupt(&mut self);
 
     /// Ends the walk at a frame: by the frame's rule, or because there was no more room.
-    fn finish(&mut self, frame: FastFrame, end: RuleEnd, live_modules: &LiveModules);
+    fn finish(
+        &mut self,
+        frame: FrameRegisters,
+        end: RuleEnd,
+        rules: &RuleCache<'_>,
+        live_modules: &LiveModules,
+    );
 }
 
 /// Records nothing.
@@ -869,13 +843,14 @@ impl WalkRecorder for NoRecorder {
     type RecordedFrame = core::convert::Infallible;
 
     #[inline]
-    fn find(&mut self, _: &FastFrame) -> Option<Self::RecordedFrame> {
+    fn find(&mut self, _: &FrameRegisters) -> Option<Self::RecordedFrame> {
         None
     }
 
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
         recorded: Self::RecordedFrame,
+        _: &RuleCache<'_>,
         _: &M,
         _: &S,
         _: &mut LiveModules,
@@ -885,13 +860,11 @@ impl WalkRecorder for NoRecorder {
     }
 
     #[inline]
-    fn take(&mut self, _: &FastFrame, _: FrameStep) {}
-
-    fn take_realigned(&mut self, _: &FastFrame, _: RealignedFrame) {}
+    fn take(&mut self, _: &FrameRegisters, _: EntryRule) {}
 
     fn interrupt(&mut self) {}
 
-    fn finish(&mut self, _: FastFrame, _: RuleEnd, _: &LiveModules) {}
+    fn finish(&mut self, _: FrameRegisters, _: RuleEnd, _: &RuleCache<'_>, _: &LiveModules) {}
 }
 
 /// The modules that this walk has found present, or that stay.

@@ -178,8 +178,8 @@ pub(crate) fn leak_copy(bytes: &[u8]) -> Option<&'static [u8]> {
 }
 
 /// Leaks `count` zeros.
-pub(crate) fn zeros(count: usize) -> Option<&'static mut [u32]> {
-    let at = pages(count.checked_mul(mem::size_of::<u32>())?)?;
+pub(crate) fn zeros(count: usize) -> Option<&'static mut [u64]> {
+    let at = pages(count.checked_mul(mem::size_of::<u64>())?)?;
     // SAFETY: fresh memory, large enough, zeroed, aligned to a page; never unmapped, and without
     // another user.
     Some(unsafe { core::slice::from_raw_parts_mut(at.cast(), count) })

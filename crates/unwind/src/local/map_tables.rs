@@ -9,7 +9,7 @@ use unspool_elf::ElfFile;
 use unspool_table_store::{self as tables, Store, StoreError, TableBytes};
 
 use super::{modules, sys};
-use crate::rule::RowRules;
+use crate::row_rules::RowRules;
 
 /// The result of mapping tables.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use super::ABI;
 use super::elf::{ObjectImage, VaddrRange};
 use super::sys::{self, LoadedObject, SetOnce};
 use crate::modules::{Module, ModuleSlot, Modules};
-use crate::rule::RowRules;
+use crate::row_rules::RowRules;
 
 /// The modules of the own process.
 pub struct OwnModules {

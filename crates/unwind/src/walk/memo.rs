@@ -15,17 +15,18 @@
 //! CFA is based on one of them. In code without frame pointers they hold any data of the program,
 //! and may change.
 //!
-//! Only steps by a [`PackedRule`](crate::rule::PackedRule) from a return address are remembered, up
-//! to the outermost frame. Signal frames, interrupted frames, and steps that need more than two
+//! Only steps by rules from a return address are remembered, up to the outermost frame. Signal frames, interrupted frames, and steps that need more than two
 //! registers are walked every time, and so are all frames inside of them.
 
 use core::cmp::Reverse;
 
-use unspool_rows::{AddressStack, Memory};
+use unspool_rows::packed_row::{CfaBase, SavedRegister};
+use unspool_rows::{AddressStack, FrameRegisters, Memory, PackedRow};
 
-use super::{FastFrame, FrameSink, LiveModules, MemoResult, ModuleSlotSet, RuleEnd, WalkRecorder};
+use super::entry_rule::{EntryRule, FRAME_POINTER, SmallStep};
+use super::rule_cache::RuleCache;
+use super::{FrameSink, LiveModules, MemoResult, ModuleSlotSet, RuleEnd, WalkRecorder};
 use crate::modules::Modules;
-use crate::rule::{FrameStep, RealignedFrame};
 
 /// The limit of remembered frames: of a deeper stack, the outermost ones.
 const MAX_FRAMES: usize = 640;
@@ -54,55 +55,8 @@ const STEPS: usize = 1 << 10;
 /// A walk's step by a rule.
 #[derive(Debug, Clone, Copy)]
 struct RecordedStep {
-    from: FastFrame,
-    /// The kind of step to the caller.
-    ///
-    /// ```text
-    /// bits 0-1   the CFA's base: 0 the stack pointer, 1 the frame pointer; 2: it was in memory
-    /// bits 2-63  the distance in bytes from the caller's frame pointer up to the return address;
-    ///            0 if unchanged. For 2: where CFA and frame pointer were, as `RealignedFrame`
-    ///            packs them
-    /// ```
-    packed: u64,
-}
-
-/// [`RecordedStep::kind`] without bits that do not matter.
-enum RecordedKind {
-    Step {
-        by_frame_pointer: bool,
-        saved_below: u64,
-    },
-    Realigned(RealignedFrame),
-}
-
-impl RecordedStep {
-    const REALIGNED: u64 = 2;
-
-    fn from_step(from: FastFrame, step: FrameStep) -> RecordedStep {
-        RecordedStep {
-            from,
-            packed: step.saved_below << 2 | u64::from(step.by_frame_pointer),
-        }
-    }
-
-    fn realigned(from: FastFrame, frames: RealignedFrame) -> Option<RecordedStep> {
-        Some(RecordedStep {
-            from,
-            packed: frames.packed()? | RecordedStep::REALIGNED,
-        })
-    }
-
-    fn kind(&self) -> RecordedKind {
-        match self.packed & 3 {
-            RecordedStep::REALIGNED => {
-                RecordedKind::Realigned(RealignedFrame::unpacked(self.packed))
-            }
-            base => RecordedKind::Step {
-                by_frame_pointer: base == 1,
-                saved_below: self.packed >> 2,
-            },
-        }
-    }
+    from: FrameRegisters,
+    rule: EntryRule,
 }
 
 /// The memo's data about one frame, without its return address.
@@ -159,7 +113,7 @@ impl Memo {
     /// An empty memo.
     #[must_use]
     pub const fn new() -> Self {
-        const FRAME: FastFrame = FastFrame {
+        const FRAME: FrameRegisters = FrameRegisters {
             code: 0,
             stack_pointer: 0,
             frame_pointer: 0,
@@ -180,7 +134,7 @@ impl Memo {
             end: RuleEnd::Outermost,
             recorded: [RecordedStep {
                 from: FRAME,
-                packed: 0,
+                rule: EntryRule::OUTERMOST,
             }; STEPS],
             steps: 0,
             useless: 0,
@@ -224,8 +178,8 @@ impl Memo {
     }
 
     /// The last remembered frame, if that walk stopped for lack of room.
-    fn unfinished(&self) -> Option<FastFrame> {
-        (self.end == RuleEnd::Limit).then_some(FastFrame {
+    fn unfinished(&self) -> Option<FrameRegisters> {
+        (self.end == RuleEnd::Limit).then_some(FrameRegisters {
             code: *self.codes.last()?,
             stack_pointer: self.stack_pointers.get(OUTERMOST)?,
             frame_pointer: self.details.last()?.frame_pointer,
@@ -263,31 +217,41 @@ impl Memo {
     }
 
     /// Puts the noted steps before the remembered frames, as many as fit.
-    fn prepend(&mut self, live_modules: &LiveModules) {
+    fn prepend(&mut self, rules: &RuleCache<'_>, live_modules: &LiveModules) {
         let steps = core::mem::take(&mut self.steps);
         self.slots.add_all(&live_modules.0);
         if self.slots.is_overfull {
             return self.forget();
         }
         for back in 1..=steps.min(MAX_FRAMES) {
-            let taken = self.recorded.get((steps - back) % STEPS).copied();
-            if taken.and_then(|taken| self.remember(&taken)).is_none() {
+            let Some(RecordedStep { from, rule }) = self.recorded.get((steps - back) % STEPS)
+            else {
+                break;
+            };
+            if self.remember(*from, *rule, rules).is_none() {
                 break;
             }
         }
     }
 
     /// `None` if there is no more room.
-    fn remember(&mut self, recorded: &RecordedStep) -> Option<()> {
+    #[inline(always)]
+    fn remember(
+        &mut self,
+        from: FrameRegisters,
+        rule: EntryRule,
+        rules: &RuleCache<'_>,
+    ) -> Option<()> {
         let outer = self.stack_pointers.first();
         let cfa = self.stack_pointers.get(outer)?;
         let outer = *self.details.get(outer)?;
         let mut saved = outer.saved;
-        let needs_frame_pointer = match recorded.kind() {
-            RecordedKind::Step {
+        let needs_frame_pointer = match rule.small_step() {
+            Some(SmallStep {
                 by_frame_pointer,
                 saved_below,
-            } => {
+                ..
+            }) => {
                 let keeps = saved_below == 0;
                 if outer.needs_frame_pointer && !keeps {
                     let end = cfa.wrapping_sub(saved_below);
@@ -295,24 +259,46 @@ impl Memo {
                 }
                 by_frame_pointer || keeps && outer.needs_frame_pointer
             }
-            RecordedKind::Realigned(frames) => {
-                let [cfa_at, saved_at] = frames.places(&recorded.from);
-                let mut words = [(cfa_at, cfa), (saved_at, outer.frame_pointer)];
-                words.sort_unstable_by_key(|(at, _)| Reverse(*at));
-                for (at, word) in words {
-                    if at == cfa_at || outer.needs_frame_pointer {
-                        self.save(&mut saved, at.wrapping_add(8), word)?;
-                    }
-                }
-                true
-            }
+            None => self.save_words(&from, rules.row(rule)?, cfa, &outer, &mut saved)?,
         };
         let detail = FrameDetail {
-            frame_pointer: recorded.from.frame_pointer,
+            frame_pointer: from.frame_pointer,
             saved,
             needs_frame_pointer,
         };
-        self.add(&recorded.from, detail)
+        self.add(&from, detail)
+    }
+
+    /// Adds the words that a step has read, except the return address, by a rule that is no small
+    /// step. Yields whether a CFA from the frame on depends on its frame pointer.
+    fn save_words(
+        &mut self,
+        from: &FrameRegisters,
+        row: PackedRow,
+        cfa: u64,
+        outer: &FrameDetail,
+        saved: &mut u32,
+    ) -> Option<bool> {
+        let source = row.form()?.cfa(from.code)?;
+        let frame_pointer = row.saved().get(FRAME_POINTER)?;
+        let base = row.saved_base(cfa, from.frame_pointer);
+        let cfa_at = from.frame_pointer.wrapping_add_signed(source.offset);
+        let saved_at = match frame_pointer {
+            SavedRegister::Below(bytes) => Some(base.wrapping_sub(bytes)),
+            SavedRegister::Unchanged | SavedRegister::Undefined => None,
+        };
+        let saved_at = saved_at.filter(|_| outer.needs_frame_pointer);
+        let mut words = [
+            source.is_loaded.then_some((cfa_at, cfa)),
+            saved_at.map(|at| (at, outer.frame_pointer)),
+        ];
+        words.sort_unstable_by_key(|word| Reverse(*word));
+        for (at, word) in words.into_iter().flatten() {
+            self.save(saved, at.wrapping_add(8), word)?;
+        }
+        let keeps = frame_pointer == SavedRegister::Unchanged;
+        let by_frame_pointer = source.base == CfaBase::FramePointer;
+        Some(by_frame_pointer || keeps && outer.needs_frame_pointer)
     }
 
     /// Adds a word for comparison, below the previous ones and from `first` on; `None` if there is
@@ -325,7 +311,7 @@ impl Memo {
     }
 
     /// Adds a frame before the remembered ones; `None` if there is no room.
-    fn add(&mut self, frame: &FastFrame, detail: FrameDetail) -> Option<()> {
+    fn add(&mut self, frame: &FrameRegisters, detail: FrameDetail) -> Option<()> {
         self.stack_pointers.push(frame.stack_pointer)?;
         let at = self.stack_pointers.first();
         *self.codes.get_mut(at)? = frame.code;
@@ -339,7 +325,7 @@ impl WalkRecorder for Memo {
     type RecordedFrame = RecordedFrame;
 
     #[inline]
-    fn find(&mut self, frame: &FastFrame) -> Option<RecordedFrame> {
+    fn find(&mut self, frame: &FrameRegisters) -> Option<RecordedFrame> {
         let at = usize::from(*self.index.get(slot(frame.stack_pointer))?);
         if self.stack_pointers.get(at) != Some(frame.stack_pointer) {
             return None;
@@ -352,6 +338,7 @@ impl WalkRecorder for Memo {
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
         &mut self,
         recorded: RecordedFrame,
+        rules: &RuleCache<'_>,
         memory: &M,
         modules: &S,
         live_modules: &mut LiveModules,
@@ -376,28 +363,27 @@ impl WalkRecorder for Memo {
         let end = all.map_or(RuleEnd::Limit, |()| self.end);
         self.keep_from(recorded.0);
         if self.steps != 0 {
-            self.prepend(live_modules);
+            self.prepend(rules, live_modules);
         }
         MemoResult::End(end)
     }
 
     #[inline]
-    fn take(&mut self, frame: &FastFrame, step: FrameStep) {
-        self.note(RecordedStep::from_step(*frame, step));
-    }
-
-    fn take_realigned(&mut self, frame: &FastFrame, frames: RealignedFrame) {
-        match RecordedStep::realigned(*frame, frames) {
-            Some(taken) => self.note(taken),
-            None => self.interrupt(),
-        }
+    fn take(&mut self, frame: &FrameRegisters, rule: EntryRule) {
+        self.note(RecordedStep { from: *frame, rule });
     }
 
     fn interrupt(&mut self) {
         self.steps = 0;
     }
 
-    fn finish(&mut self, frame: FastFrame, end: RuleEnd, live_modules: &LiveModules) {
+    fn finish(
+        &mut self,
+        frame: FrameRegisters,
+        end: RuleEnd,
+        rules: &RuleCache<'_>,
+        live_modules: &LiveModules,
+    ) {
         self.note_use(self.steps, 0);
         self.forget();
         if end == RuleEnd::ZeroReturnAddress {
@@ -411,7 +397,7 @@ impl WalkRecorder for Memo {
             needs_frame_pointer: end == RuleEnd::Limit,
         };
         if self.add(&frame, detail).is_some() {
-            self.prepend(live_modules);
+            self.prepend(rules, live_modules);
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! entry  bits 0-3    bits 0-3 of the address
-//!        bits 4-21   the rule
+//!        bits 4-20   the rule
 //!        bit 22      there is a rule
 //!        bit 23      it is in the neighbouring slot
 //!        bit 24      the address is an interrupted instruction, not a return address
@@ -38,11 +38,11 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use unspool_rows::{CodeAddr, RuntimeAddr};
+use unspool_rows::{CodeAddr, PackedRow, RuntimeAddr};
 
-use super::numbered_rules::NumberedRules;
+use super::entry_rule::EntryRule;
 use crate::modules::ModuleSlot;
-use crate::rule::{PackedRule, UsualRule};
+use crate::row_numbers::RowNumbers;
 
 mod memory;
 mod size;
@@ -67,14 +67,17 @@ pub struct RuleCache<'m> {
     entries: &'m [AtomicU32],
     /// How often other pages wanted the block.
     wanted: &'m [AtomicU8],
-    /// The numbered rules.
-    pub(super) numbered: &'m NumberedRules,
+    /// The rows of rules that are no small steps.
+    rows: &'m NumberedRows,
 }
+
+/// The rows that entries have by number: no module is known to need a thousand.
+type NumberedRows = RowNumbers<4096>;
 
 /// A rule, and its module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ModuleRule {
-    pub(super) rule: PackedRule,
+    pub(super) rule: EntryRule,
     pub(super) slot: ModuleSlot,
 }
 
@@ -205,10 +208,10 @@ impl RuleCache<'_> {
         }
         // A small step of the same address, in its own slot: one comparison.
         let is_usual = (entry ^ RuleCache::low(address))
-            & (RuleCache::STANDING | PackedRule::KIND | RuleCache::ADDRESS)
+            & (RuleCache::STANDING | EntryRule::NUMBERED | RuleCache::ADDRESS)
             == RuleCache::IS_SET;
         is_usual.then(|| ModuleRule {
-            rule: PackedRule::in_entry(entry),
+            rule: EntryRule::in_entry(entry),
             slot: owner.place(),
         })
     }
@@ -234,7 +237,7 @@ impl RuleCache<'_> {
             () => return None,
         };
         Some(ModuleRule {
-            rule: PackedRule::in_entry(entry),
+            rule: EntryRule::in_entry(entry),
             slot: owner.place(),
         })
     }
@@ -299,7 +302,7 @@ impl RuleCache<'_> {
     }
 
     /// Writes to a block that this writer has claimed.
-    fn write(&self, code: CodeAddr, rule: PackedRule) {
+    fn write(&self, code: CodeAddr, rule: EntryRule) {
         let entry = rule.bits() | RuleCache::key(code);
         let slot = RuleCache::slot(code.address());
         let (own, beside) = (self.entry(slot), self.entry(slot ^ 1));
@@ -321,14 +324,14 @@ impl RuleCache<'_> {
         own.store(stays, Ordering::Relaxed);
     }
 
-    /// The rule in full; `None` for entry code, or an unknown number.
-    pub(super) fn rule(&self, rule: PackedRule) -> Option<UsualRule> {
-        match (rule, rule.frame_step()) {
-            (_, Some(step)) => Some(UsualRule::Step(step)),
-            (PackedRule::OUTERMOST, None) => Some(UsualRule::Outermost),
-            (PackedRule::SIGNAL, None) => Some(UsualRule::Signal),
-            _ => self.numbered.rule(rule.rare_number()?),
-        }
+    /// The row of a rule; `None` for entry code, or an unknown number.
+    pub(super) fn row(&self, rule: EntryRule) -> Option<PackedRow> {
+        rule.row(|number| self.rows.word(number))
+    }
+
+    /// The rule of a row; `None` if there are too many rows.
+    pub(super) fn rule(&self, row: PackedRow) -> Option<EntryRule> {
+        EntryRule::new(row, |row| self.rows.number(row.word()))
     }
 
     /// Whether an entry is of a return address, in its own slot.

@@ -1,18 +1,13 @@
-use unspool_rows::interpret::{self, FrameContext};
-use unspool_rows::{
-    Abi, Arch, CfaRule, CodeAddr, Endian, Expression, LoadBias, Memory, RaState, Register,
-    RegisterRule, Registers, Row, RuntimeAddr, Unreadable, encoding,
-};
+use unspool_rows::{CodeAddr, RuntimeAddr};
 
-use super::FastFrame;
+use super::entry_rule::EntryRule;
 use super::rule_cache::{ModuleRule, RuleCache, RuleCacheMemory, RuleCacheSize};
 use crate::modules::ModuleSlot;
-use crate::rule::{PackedRule, UsualRule};
 
 /// A rule with these bits, whatever they mean.
 fn known(bits: u32, place: u16) -> ModuleRule {
     ModuleRule {
-        rule: PackedRule::in_entry(bits),
+        rule: EntryRule::in_entry(bits),
         slot: ModuleSlot(place),
     }
 }
@@ -213,164 +208,6 @@ fn threads_read_nothing_that_is_half_written() {
     assert!(found > 1000, "{found}");
 }
 
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
-
-/// Memory in which each word has its own address.
-struct AddressMemory;
-
-impl Memory for AddressMemory {
-    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        into.copy_from_slice(&word_at(addr.0).to_le_bytes()[..into.len()]);
-        Ok(())
-    }
-}
-
 fn word_at(addr: u64) -> u64 {
     addr.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-const FRAME: FastFrame = FastFrame {
-    code: 0x40_1005,
-    stack_pointer: 0x7ffc_0000_1000,
-    frame_pointer: 0x7ffc_0000_1800,
-};
-
-/// The interpreter's result for the row, as stack pointer, frame pointer and code address.
-fn interpreted(row: &Row<'_>) -> [Option<u64>; 3] {
-    let spec = ABI.arch.spec();
-    let frame_pointer = spec.frame_pointer.unwrap();
-    let mut registers = Registers::new();
-    registers.set(spec.stack_pointer, FRAME.stack_pointer);
-    registers.set(frame_pointer, FRAME.frame_pointer);
-    registers.set(spec.pc, FRAME.code);
-    let frame = FrameContext {
-        abi: ABI,
-        registers: &registers,
-        memory: &AddressMemory,
-        bias: LoadBias(0),
-        pac_mask: 0,
-    };
-    let caller = interpret::step(row, &frame).unwrap();
-    [spec.stack_pointer, frame_pointer, spec.pc].map(|register| caller.registers.get(register))
-}
-
-/// A row of the usual form.
-fn row_of(base: u16, cfa: i64, frame_pointer: Option<RegisterRule<'static>>) -> Row<'static> {
-    let spec = ABI.arch.spec();
-    let mut row = Row::new(spec.return_address);
-    row.cfa = CfaRule::RegisterOffset {
-        register: Register(base),
-        offset: cfa,
-    };
-    let at_cfa = Some(RegisterRule::Offset(-8));
-    row.set_rule(spec.return_address, at_cfa).unwrap();
-    row.set_rule(Register(6), frame_pointer).unwrap();
-    row
-}
-
-/// The rule of a row; that of its encoding is the same.
-fn rule_of(row: &Row<'_>) -> Option<PackedRule> {
-    let mut encoded = Vec::new();
-    encoding::encode(row, &mut encoded);
-    let rule = UsualRule::from_row(row, ABI);
-    assert_eq!(UsualRule::from_encoded(&encoded, ABI), rule, "{row:?}");
-    rule.and_then(PackedRule::pack)
-}
-
-/// Every rule made from a row has the row's result, also through an entry of a map.
-#[test]
-fn a_rule_says_what_its_row_says() {
-    let mut count = 0;
-    for base in [6, 7] {
-        for cfa in (-16..=4160).chain([32_736, 32_752, 32_760, 32_768, 1_048_560, 1 << 20, 1 << 40])
-        {
-            for at in [0, -8, -9, -16, -24, -72, -80, -128, -136, 16, i64::MIN] {
-                let saved = Some(RegisterRule::Offset(at)).filter(|_| at != 0);
-                let row = row_of(base, cfa, saved);
-                let Some(rule) = rule_of(&row) else {
-                    continue;
-                };
-                let step = PackedRule::in_entry(rule.bits()).frame_step().unwrap();
-                let is_small = rule.bits() & PackedRule::KIND == 0;
-                assert!(!is_small || rule.small_frame_step() == step);
-                let caller = step.caller(FRAME, |end, below| {
-                    let words = [end.0 - 8, end.0 - 8 - below].map(word_at);
-                    Some(words.map(u64::to_le_bytes))
-                });
-                let Some(caller) = caller else {
-                    // Only where the stack would not become shorter.
-                    assert!((base, cfa) == (7, 0), "{base} {cfa}");
-                    continue;
-                };
-                let found = [caller.stack_pointer, caller.frame_pointer, caller.code];
-                assert_eq!(found.map(Some), interpreted(&row), "{base} {cfa} {at}");
-                count += 1;
-            }
-        }
-    }
-    // From the stack pointer every whole word up to 4160, from the frame pointer every second one.
-    // Each has 6 distances of the caller's frame pointer that are whole words in range.
-    assert!(count > (520 + 260) * 6, "{count}");
-}
-
-/// The bounds of what a rule can express.
-#[test]
-fn rows_with_and_without_a_rule() {
-    let saved = |at| Some(RegisterRule::Offset(at));
-    let has_rule = |row: &Row<'_>| rule_of(row).is_some();
-    for (base, cfa, saved, expected) in [
-        (7, 8, None, true),
-        (7, 32_752, saved(-128), true),
-        (7, 32_760, saved(-128), true),
-        // A large step has no room for a frame pointer, and takes pairs of words.
-        (7, 32_768, saved(-16), false),
-        (7, 32_768, None, true),
-        (7, 32_776, None, false),
-        (7, 1_048_560, None, true),
-        (7, 1_048_576, None, false),
-        (6, 32_752, saved(-128), true),
-        (6, 32_768, None, false),
-        // From the frame pointer, too.
-        (6, 24, None, false),
-        (7, 12, None, false),
-        (7, -8, None, false),
-        (7, 16, saved(-136), false),
-        (7, 16, saved(-20), false),
-        // At the return address, and above.
-        (7, 16, saved(-8), false),
-        (7, 16, saved(8), false),
-        (7, 16, Some(RegisterRule::SameValue), true),
-        (7, 16, Some(RegisterRule::Undefined), false),
-        (7, 16, Some(RegisterRule::ValOffset(-16)), false),
-        (7, 16, Some(RegisterRule::Register(Register(3))), false),
-        (3, 16, None, false),
-    ] {
-        let row = row_of(base, cfa, saved);
-        assert_eq!(has_rule(&row), expected, "{base} {cfa} {saved:?}");
-    }
-    let odd = |change: fn(&mut Row<'_>)| {
-        let mut row = row_of(7, 16, None);
-        assert!(has_rule(&row));
-        change(&mut row);
-        !has_rule(&row)
-    };
-    fn set(row: &mut Row<'_>, register: u16, rule: Option<RegisterRule<'static>>) {
-        row.set_rule(Register(register), rule).unwrap();
-    }
-    assert!(odd(|row| row.signal_frame = true));
-    assert!(odd(|row| row.ra_state = RaState::Signed));
-    assert!(odd(|row| row.return_address = Register(5)));
-    assert!(odd(|row| row.cfa = CfaRule::Undefined));
-    assert!(odd(
-        |row| row.cfa = CfaRule::Expression(Expression(&[0x77, 8]))
-    ));
-    assert!(odd(|row| set(row, 16, None)));
-    assert!(odd(|row| set(row, 16, Some(RegisterRule::Offset(-16)))));
-    assert!(odd(|row| set(row, 7, Some(RegisterRule::ValOffset(-8)))));
-    let mut row = row_of(7, 16, None);
-    set(&mut row, 16, Some(RegisterRule::Undefined));
-    assert_eq!(rule_of(&row), Some(PackedRule::OUTERMOST));
 }

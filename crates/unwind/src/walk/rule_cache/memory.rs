@@ -2,11 +2,10 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use super::super::numbered_rules::NumberedRules;
-use super::{BLOCK, RuleCache, RuleCacheSize};
+use super::{BLOCK, NumberedRows, RuleCache, RuleCacheSize};
 
 /// Memory for rules, for a static: 1 KiB for each of `PAGES` pages of code, by default 1 MiB. The
-/// owner words take 1 % more. Its size must be a [`RuleCacheSize`], or it does not compile.
+/// owner words take 1 % more, and rows 32 KiB. Its size must be a [`RuleCacheSize`], or it does not compile.
 ///
 /// ```
 /// use unspool_rows::{Abi, Arch, Endian};
@@ -28,7 +27,7 @@ pub struct RuleCacheMemory<const PAGES: usize = { RuleCacheSize::DEFAULT.pages()
     owners: [AtomicU64; PAGES],
     entries: [[AtomicU32; BLOCK]; PAGES],
     wanted: [AtomicU8; PAGES],
-    numbered: NumberedRules,
+    rows: NumberedRows,
 }
 
 impl<const PAGES: usize> RuleCacheMemory<PAGES> {
@@ -42,7 +41,7 @@ impl<const PAGES: usize> RuleCacheMemory<PAGES> {
             owners: [const { AtomicU64::new(0) }; PAGES],
             entries: [const { [const { AtomicU32::new(0) }; BLOCK] }; PAGES],
             wanted: [const { AtomicU8::new(0) }; PAGES],
-            numbered: NumberedRules::new(),
+            rows: NumberedRows::new(),
         }
     }
 
@@ -53,7 +52,7 @@ impl<const PAGES: usize> RuleCacheMemory<PAGES> {
             owners: &self.owners,
             entries: self.entries.as_flattened(),
             wanted: &self.wanted,
-            numbered: &self.numbered,
+            rows: &self.rows,
         }
     }
 }

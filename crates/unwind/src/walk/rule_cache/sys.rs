@@ -6,8 +6,7 @@ use core::ptr::{self, NonNull};
 use core::slice;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use super::super::numbered_rules::NumberedRules;
-use super::{BLOCK, RuleCache, RuleCacheSize};
+use super::{BLOCK, NumberedRows, RuleCache, RuleCacheSize};
 
 /// A mapping of memory for rules, with a size known at run time. The kernel provides only pages
 /// that are used.
@@ -23,7 +22,7 @@ pub struct MappedRuleCache {
 struct MappingHead {
     /// `'static` means as long as it is mapped.
     rules: RuleCache<'static>,
-    numbered: NumberedRules,
+    rows: NumberedRows,
 }
 
 // SAFETY: a mapping is not bound to a thread, and rules can be shared.
@@ -49,9 +48,9 @@ impl MappedRuleCache {
         let at = map(length)?;
         let head = at.cast::<MappingHead>();
         // SAFETY: the mapping begins with it.
-        let rare = unsafe { &raw const (*head.as_ptr()).numbered };
-        // SAFETY: zeros are a `NumberedRules`, which is numbers.
-        let rare = unsafe { &*rare };
+        let rows = unsafe { &raw const (*head.as_ptr()).rows };
+        // SAFETY: zeros are `NumberedRows`, which are numbers.
+        let rows = unsafe { &*rows };
         // SAFETY: the mapping is longer.
         let mut rest = unsafe { at.add(mem::size_of::<MappingHead>()) };
         // Each part has a size that is a multiple of the next one's alignment.
@@ -65,7 +64,7 @@ impl MappedRuleCache {
             owners,
             entries,
             wanted,
-            numbered: rare,
+            rows,
         };
         // SAFETY: the mapping begins with it.
         let place = unsafe { &raw mut (*head.as_ptr()).rules };
