@@ -2,7 +2,6 @@
 //! operation of expressions, in random frames. A driver in C loads the objects and calls them.
 #![cfg(test)]
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,166 +10,17 @@ use tempfile::TempDir;
 use unspool_elf::ElfFile;
 use unspool_native_table::proof::prove;
 use unspool_native_table::{BodyStart, ModuleKey, ObjectView, Outline};
-use unspool_rows::interpret::{self, FrameContext, RegisterError, StepError};
-use unspool_rows::memory::UnreadableReason;
-use unspool_rows::{
-    LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table, Unreadable, expression, text,
-};
+use unspool_rows::{Register, Registers, Table, text};
 use unspool_table_store::{self as tables, TableSource};
 use unspool_testing::{Finish as _, command, tool};
+use unspool_walk_testing::memory::CaseMemory;
+use unspool_walk_testing::random::CaseRandom;
+use unspool_walk_testing::rows_of::{FIRST, all_kinds, table};
+use unspool_walk_testing::step::{
+    BIAS, CaseFrame, CaseOutcome, StepFailure, StepKind, Stepper, compare_steps, ends, frames,
+};
 
 type Outcome<T> = Result<T, xtask::Error>;
-
-const STACK: u64 = 0x6000_0000_0000;
-const STACK_BYTES: u64 = 0x1_0000;
-const FAR: u64 = 0x70_0000_0000;
-const FAR_BYTES: u64 = 0x1_0000;
-const BIAS: u64 = 0x5555_0000_0000;
-
-/// The memory of the driver.
-struct DriverMemory {
-    stack: Vec<u8>,
-}
-
-impl DriverMemory {
-    fn new(random: &mut Xorshift) -> DriverMemory {
-        let mut stack = Vec::new();
-        while (stack.len() as u64) < STACK_BYTES {
-            // Plausible addresses, now and then.
-            stack.extend(random.value().to_le_bytes());
-        }
-        DriverMemory { stack }
-    }
-}
-
-impl Memory for DriverMemory {
-    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        let size = into.len() as u64;
-        let unreadable = Unreadable {
-            addr,
-            reason: UnreadableReason::Unmapped,
-        };
-        let within = |start: u64, len: u64| {
-            let distance = addr.0.checked_sub(start)?;
-            (distance < len && len - distance >= size).then_some(distance)
-        };
-        if let Some(distance) = within(STACK, STACK_BYTES) {
-            let at = usize::try_from(distance).map_err(|_| unreadable)?;
-            let bytes = self.stack.get(at..at + into.len()).ok_or(unreadable)?;
-            into.copy_from_slice(bytes);
-            return Ok(());
-        }
-        within(FAR, FAR_BYTES).ok_or(unreadable)?;
-        for (byte, address) in into.iter_mut().zip(addr.0..) {
-            let [low, ..] = (address.wrapping_mul(167) >> 3).to_le_bytes();
-            *byte = low;
-        }
-        Ok(())
-    }
-}
-
-/// Pseudo-random numbers, the same in each run.
-struct Xorshift(u64);
-
-impl Xorshift {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A value for a register or a word of memory: an address of the stack or of memory that only
-    /// the callback reads, also near their ends; a small number; or any.
-    fn value(&mut self) -> u64 {
-        let number = self.next() >> 8;
-        match self.next() % 8 {
-            0..=3 => STACK + number % STACK_BYTES,
-            4 => STACK + STACK_BYTES - number % 64,
-            5 => FAR + number % FAR_BYTES,
-            6 => number % 70,
-            _ => self.next(),
-        }
-    }
-
-    fn frame(&mut self) -> Registers {
-        let mut registers = Registers::new();
-        for number in 0..Outline::REGISTERS {
-            let value = self.value();
-            if !self.next().is_multiple_of(16) {
-                registers.set(Register(number), value);
-            }
-        }
-        registers
-    }
-}
-
-/// A frame after a step, in the header's form.
-#[derive(Debug, PartialEq, Eq)]
-struct StepOutput {
-    status: i64,
-    registers: BTreeMap<u16, u64>,
-    cfa: Option<u64>,
-}
-
-fn expected(
-    row: Option<&Row<'_>>,
-    registers: &Registers,
-    memory: &DriverMemory,
-    table: &Table,
-) -> StepOutput {
-    let frame = FrameContext {
-        abi: table.abi(),
-        registers,
-        memory,
-        bias: LoadBias(BIAS),
-        pac_mask: 0,
-    };
-    let known = |registers: &Registers| {
-        let known = registers
-            .iter()
-            .filter(|(register, _)| *register < Register(Outline::REGISTERS));
-        known.map(|(register, value)| (register.0, value)).collect()
-    };
-    let unchanged = |status| StepOutput {
-        status,
-        registers: known(registers),
-        cfa: None,
-    };
-    let Some(row) = row else {
-        return unchanged(-1);
-    };
-    match interpret::step(row, &frame) {
-        Ok(caller) if caller.return_address.is_none() => StepOutput {
-            cfa: Some(caller.cfa.0),
-            ..unchanged(2)
-        },
-        Ok(caller) => StepOutput {
-            status: row.signal_frame.into(),
-            registers: known(&caller.registers),
-            cfa: Some(caller.cfa.0),
-        },
-        Err(error) => unchanged(status(error)),
-    }
-}
-
-fn status(error: StepError) -> i64 {
-    use expression::ExpressionError;
-    let of_expression = |error| match error {
-        ExpressionError::UnknownRegister(_) => -3,
-        ExpressionError::Unreadable(_) => -4,
-        ExpressionError::DivisionByZero { .. } => -5,
-        _ => -6,
-    };
-    match error {
-        StepError::NoCfa | StepError::NoReturnAddress => -2,
-        StepError::UnknownCfaRegister(_) | StepError::UnknownReturnAddress => -3,
-        StepError::ReturnAddress(RegisterError::Unreadable(_)) => -4,
-        StepError::CfaExpression(error)
-        | StepError::ReturnAddress(RegisterError::Expression(error)) => of_expression(error),
-        other => panic!("{other}"),
-    }
-}
 
 /// The driver and the objects that it loads.
 struct ObjectDriver {
@@ -224,16 +74,25 @@ impl ObjectDriver {
         Ok(vec![direct, gcc])
     }
 
-    /// Steps frames with an object.
-    fn step(
-        &self,
-        object: &Path,
-        memory: &DriverMemory,
-        frames: &[(u64, Registers)],
-    ) -> Outcome<Vec<StepOutput>> {
+    fn stepper<'d>(&'d self, object: &'d Path) -> ObjectStepper<'d> {
+        ObjectStepper {
+            driver: self,
+            object,
+        }
+    }
+}
+
+/// Steps by the code of an object.
+struct ObjectStepper<'d> {
+    driver: &'d ObjectDriver,
+    object: &'d Path,
+}
+
+impl ObjectStepper<'_> {
+    fn run(&self, memory: &CaseMemory, frames: &[CaseFrame<'_>]) -> Outcome<Vec<CaseOutcome>> {
         let input = input(memory, frames);
-        let mut driver = command(self.folder.path().join("driver"))
-            .arg(object)
+        let mut driver = command(self.driver.folder.path().join("driver"))
+            .arg(self.object)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -248,13 +107,16 @@ impl ObjectDriver {
             .map(|word| word.try_into().map_or(0, u64::from_le_bytes))
             .collect();
         let stepped = words.chunks_exact(20).map(|words| {
-            let [status, registers @ .., known, cfa] = words else {
+            let [status, values @ .., known, cfa] = words else {
                 unreachable!()
             };
-            let registers = (0..).zip(registers).filter(|(n, _)| known >> n & 1 != 0);
-            StepOutput {
-                status: status.cast_signed(),
-                registers: registers.map(|(n, value)| (n, *value)).collect(),
+            let mut registers = Registers::new();
+            for (number, value) in (0..).zip(values).filter(|(n, _)| known >> n & 1 != 0) {
+                registers.set(Register(number), *value);
+            }
+            CaseOutcome {
+                kind: kind(status.cast_signed()),
+                registers,
                 cfa: (*cfa != NO_CFA).then_some(*cfa),
             }
         });
@@ -262,14 +124,43 @@ impl ObjectDriver {
     }
 }
 
+impl Stepper for ObjectStepper<'_> {
+    fn tracked(&self) -> Vec<Register> {
+        (0..Outline::REGISTERS).map(Register).collect()
+    }
+
+    fn step(&mut self, memory: &CaseMemory, frames: &[CaseFrame<'_>]) -> Vec<Option<CaseOutcome>> {
+        let outcomes = self.run(memory, frames).unwrap();
+        outcomes.into_iter().map(Some).collect()
+    }
+}
+
+/// The meaning of a status in the header.
+fn kind(status: i64) -> StepKind {
+    match status {
+        0 => StepKind::Caller,
+        1 => StepKind::Interrupted,
+        2 => StepKind::Outermost,
+        -1 => StepKind::Failed(StepFailure::NoRow),
+        -2 => StepKind::Failed(StepFailure::NoRule),
+        -3 => StepKind::Failed(StepFailure::UnknownRegister),
+        -4 => StepKind::Failed(StepFailure::Unreadable),
+        -5 => StepKind::Failed(StepFailure::DivisionByZero),
+        _ => StepKind::Failed(StepFailure::BadExpression),
+    }
+}
+
 /// The driver's input.
-fn input(memory: &DriverMemory, frames: &[(u64, Registers)]) -> Vec<u8> {
+fn input(memory: &CaseMemory, frames: &[CaseFrame<'_>]) -> Vec<u8> {
     let mut input = Vec::new();
-    input.extend(STACK.to_le_bytes());
-    input.extend((STACK + STACK_BYTES).to_le_bytes());
+    input.extend(CaseMemory::STACK.to_le_bytes());
+    input.extend((CaseMemory::STACK + CaseMemory::STACK_BYTES).to_le_bytes());
     input.extend(&memory.stack);
-    for (address, registers) in frames {
-        let mut words = vec![*address, BIAS];
+    for CaseFrame {
+        address, registers, ..
+    } in frames
+    {
+        let mut words = vec![*address, BIAS.0];
         let mut known = 0_u64;
         for number in 0..Outline::REGISTERS {
             let value = registers.get(Register(number));
@@ -292,53 +183,15 @@ fn compare(
     objects: &[PathBuf],
     driver: &ObjectDriver,
 ) -> Outcome<()> {
-    let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
-    let memory = DriverMemory::new(&mut random);
-    let frames: Vec<_> = addresses
-        .iter()
-        .map(|address| (*address, random.frame()))
-        .collect();
-    let spans: Vec<_> = table.spans().collect();
-    let row_at = |address: u64| {
-        let behind = spans.partition_point(|span| span.start.0 <= address);
-        let span = spans.get(behind.checked_sub(1)?)?;
-        (address < span.end.0)
-            .then(|| table.row(span.row))
-            .flatten()
-    };
+    let mut random = CaseRandom::default();
+    let memory = CaseMemory::new(&mut random);
+    let frames = frames(table, addresses, Outline::REGISTERS, &mut random);
     for object in objects {
-        let stepped = driver.step(object, &memory, &frames)?;
-        assert_eq!(stepped.len(), frames.len());
-        let mut callers = 0;
-        for ((address, registers), stepped) in frames.iter().zip(stepped) {
-            let row = row_at(*address);
-            let expected = expected(row.as_ref(), registers, &memory, table);
-            assert_eq!(
-                stepped,
-                expected,
-                "{} at {address:#x}: {row:?}",
-                object.display()
-            );
-            callers += usize::from(stepped.status == 0);
-        }
-        assert!(callers > frames.len() / 5, "{callers} of {}", frames.len());
+        let stepper = &mut driver.stepper(object);
+        let tally = compare_steps(stepper, table.abi(), &memory, &frames);
+        assert!(tally.callers > frames.len() / 5, "{tally:?}");
     }
     Ok(())
-}
-
-/// Addresses where errors are likely: both ends of each range, and their neighbours.
-fn ends(table: &Table) -> Vec<u64> {
-    let spans = table.spans();
-    spans
-        .flat_map(|span| {
-            [
-                span.start.0.wrapping_sub(1),
-                span.start.0,
-                span.end.0 - 1,
-                span.end.0,
-            ]
-        })
-        .collect()
 }
 
 #[test]
@@ -371,8 +224,7 @@ fn real_files() -> Outcome<()> {
 
 #[test]
 fn rules_of_all_kinds() -> Outcome<()> {
-    let rows = all_kinds();
-    let table = table(&rows)?;
+    let table = table(&all_kinds());
     let bench = ObjectDriver::new()?;
     let objects = bench.objects(&Outline::from_table(&table)?)?;
     let mut addresses = Vec::new();
@@ -386,7 +238,7 @@ fn rules_of_all_kinds() -> Outcome<()> {
 #[test]
 fn proofs_tell_rows_apart() -> Outcome<()> {
     let mut rows = all_kinds();
-    let right = table(&rows)?;
+    let right = table(&rows);
     let bytes = unspool_native_table::object(
         &Outline::from_table(&right)?,
         ModuleKey {
@@ -399,124 +251,12 @@ fn proofs_tell_rows_apart() -> Outcome<()> {
     assert_eq!(proof.unproven, []);
     assert_eq!(proof.rows, rows.len());
     rows.rotate_left(1);
-    let proof = prove(&object, &table(&rows)?)?;
+    let proof = prove(&object, &table(&rows))?;
     let unproven: Vec<u64> = proof.unproven.iter().map(|(at, _)| at.0).collect();
     for (row, at) in rows.iter().zip((FIRST..).step_by(4)) {
         assert!(unproven.contains(&at), "{row}");
     }
     Ok(())
-}
-
-/// Start of the first row of generated tables.
-const FIRST: u64 = 0x1_fff0;
-
-/// A table of rows with 3 bytes each, and a hole behind each.
-fn table(rows: &[String]) -> Outcome<Table> {
-    let mut source = String::from("arch x86-64 little\n");
-    for (rules, at) in rows.iter().zip((FIRST..).step_by(4)) {
-        source.push_str(&format!("fn {at:#x}..{:#x}\n  {at:#x}  {rules}\n", at + 3));
-    }
-    Ok(text::parse(&source)?)
-}
-
-/// Rows with rules and operations of all kinds; neighbours never mean the same.
-fn all_kinds() -> Vec<String> {
-    let mut rows = Vec::new();
-    let mut put = |rules: &str| rows.push(String::from(rules));
-    for rules in [
-        "cfa=rsp+8  ra=[cfa-8]",
-        "cfa=rbp+16  ra=[cfa-8]  rbp=[cfa-16]",
-        "cfa=rsp+8000  ra=[cfa-8]  rbx=[cfa-4096]  r12=[cfa-24]",
-        "cfa=rsp+12345678912  ra=[cfa-8]",
-        "cfa=rsp-8  ra=[cfa-8]  r15=[cfa+16]",
-        "cfa=r10+0  ra=[cfa-8]  rbp=[cfa-16]  rax=[cfa-24]",
-        "cfa=rsp+9  ra=[cfa-8]  rbx=[cfa-17]",
-        "cfa=rsp+8  ra=undefined",
-        "cfa=rsp+8  ra=rdi",
-        "cfa=rsp+8  ra=[cfa-16]  rbp=undefined",
-        "cfa=rsp+8  ra=[cfa-8]  rbx=rbp  rbp=rbx  rsp=cfa-24",
-        "cfa=rsp+8  ra=cfa-8  r13=cfa+1  r14=same  rcx=same",
-        "cfa=rsp+8",
-        "cfa=undefined  ra=[cfa-8]",
-        "cfa=reg17+8  ra=[cfa-8]",
-        "cfa=rsp+8  ra=[cfa-8]  reg17=[cfa-16]",
-        "cfa=rsp+160  ra=[cfa-8]  signal  rax=[cfa-24]  rbx=[cfa-32]",
-        "cfa=rsp+160  signal",
-        "cfa=rsp+8  ra=[cfa-8]  return=rdi  rdi=[cfa-24]",
-        "cfa={breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}  ra=[cfa-8]",
-        "cfa={breg6 -16; deref}  ra=[{breg7 8}]  rbx=[{breg6 -8}]",
-    ] {
-        put(rules);
-    }
-    for operations in [
-        "addr 0x1234",
-        "const1u 200",
-        "const1s -3",
-        "const2u 60000",
-        "const2s -300",
-        "const4u 4000000000",
-        "const4s -2000000000",
-        "const8u 18446744073709551615",
-        "const8s -1",
-        "constu 700000",
-        "consts -700000",
-        "dup; plus",
-        "over; over; xor; minus",
-        "pick 1; plus",
-        "swap; minus",
-        "breg6 1; rot; xor; plus",
-        "deref",
-        "deref_size 1",
-        "deref_size 2",
-        "deref_size 4",
-        "deref_size 8",
-        "abs",
-        "neg",
-        "not",
-        "plus_uconst 1000",
-        "and",
-        "or",
-        "xor",
-        "plus",
-        "minus",
-        "mul",
-        "div",
-        "mod",
-        "shl",
-        "shr",
-        "shra",
-        "eq",
-        "ge",
-        "gt",
-        "le",
-        "lt",
-        "ne",
-        "nop",
-        "drop",
-        "lit0; div",
-        "lit0; mod",
-        "const1s -1; div",
-        "lit31; shl",
-        "const1u 64; shl",
-        "const1u 64; shr",
-        "const1u 64; shra",
-        "const1u 63; shra",
-        "bregx 12 5; mul",
-    ] {
-        put(&format!(
-            "cfa=rsp+8  ra=[cfa-8]  rbx={{breg3 0; breg12 -8; {operations}}}"
-        ));
-        put(&format!(
-            "cfa=rsp+8  ra=[cfa-8]  rbp=[{{breg3 0; breg12 -8; {operations}}}]  rbx=rbp"
-        ));
-        put(&format!(
-            "cfa={{breg3 0; breg12 -8; {operations}}}  ra=[{{breg7 0; {operations}}}]"
-        ));
-        put(&format!(
-            "cfa=rsp+8  ra={{breg13 0; breg14 1; {operations}}}"
-        ));
-    }
-    rows
 }
 
 /// gdb, with only the object's own unwind table, sees the caller from within the code.
@@ -538,11 +278,16 @@ fn debuggers_see_through_the_code() -> Outcome<()> {
         )?,
     )?;
     let mut registers = Registers::new();
-    registers.set(Register(7), FAR + 64);
+    registers.set(Register(7), CaseMemory::FAR + 64);
+    let frame = CaseFrame {
+        address: 0x10,
+        row: None,
+        registers,
+    };
     let frames = bench.folder.path().join("frames");
     std::fs::write(
         &frames,
-        input(&DriverMemory::new(&mut Xorshift(1)), &[(0x10, registers)]),
+        input(&CaseMemory::new(&mut CaseRandom(1)), &[frame]),
     )?;
     let output = command(unspool_testing::packages::path("/usr/bin/gdb")?)
         .args(["-nx", "-batch", "-ex", "break far_bytes", "-ex"])

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use unspool_elf::ElfFile;
-use unspool_rows::{LoadBias, Register, Row, Vaddr};
+use unspool_rows::{LoadBias, PackedRow, Register, RegisterScope, Row, Vaddr};
 use unspool_table_store::{self as tables, NativeObject, Store, TableBytes, TableSource};
 use unspool_testing::Folder;
 use unspool_unwind::FileTables;
@@ -78,4 +78,33 @@ fn walks_run_no_machine_code_of_another_module() {
     let notices: Vec<String> = notices.iter().map(ToString::to_string).collect();
     assert_eq!(notices, [notice]);
     assert_eq!(fs::read(&path).unwrap(), own);
+}
+
+/// The rows of real files pack, except for few addresses: walkers leave those to the interpreter.
+#[test]
+fn the_rows_of_nearly_all_addresses_pack() {
+    for name in [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    ] {
+        let path = unspool_testing::packages::path(name).unwrap();
+        let file = ElfFile::open(&path).unwrap();
+        let table = tables::read(&file, TableSource::Auto).unwrap().table;
+        let arch = table.abi().arch;
+        for scope in [RegisterScope::All, RegisterScope::StackAndFramePointer] {
+            let (mut all, mut unpacked) = (0, 0);
+            for span in table.spans() {
+                let bytes = span.end.0 - span.start.0;
+                let row = table.row(span.row).unwrap();
+                all += bytes;
+                if PackedRow::from_row(&row, arch, scope).is_none() {
+                    unpacked += bytes;
+                }
+            }
+            assert!(
+                unpacked * 40 < all,
+                "{name}, {scope:?}: {unpacked} of {all}"
+            );
+        }
+    }
 }

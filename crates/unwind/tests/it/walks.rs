@@ -1,19 +1,24 @@
 //! A [`Walker`], with or without a memo of the last walk, finds the same as a [`Cursor`]: on random
-//! stacks and tables, while both change between one walk and the next.
+//! stacks and tables, while both change between one walk and the next. And a cursor finds what the
+//! rows alone say.
 
 use std::cell::Cell;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use unspool_compiled_table::CompiledTable;
-use unspool_rows::{CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_rows::{CodeAddr, Memory, Register, Registers, RuntimeAddr, Table, Unreadable};
 use unspool_unwind::{
     Cursor, End, InnermostFrame, MappedRuleCache, Memo, RuleCacheSize, Step, Walker,
 };
+use unspool_walk_testing::reference::{ReferenceEnd, ReferenceWalk};
+use unspool_walk_testing::stack::{
+    self, ABI, CaseModules, MODULES, RandomStack, RandomWord, STACK, VERSIONS,
+};
 
-pub(crate) mod world;
+mod modules;
 
-use world::{ABI, MODULES, ModuleSet, RandomStack, RandomWord, STACK, VERSIONS};
+use modules::{ModuleSet, compile};
 
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
@@ -30,6 +35,19 @@ struct Inner {
     frame_pointer: u64,
     others: Vec<(Register, u64)>,
     is_shown: bool,
+}
+
+impl Inner {
+    fn registers(&self) -> Registers {
+        let mut registers = Registers::new();
+        for (register, value) in &self.others {
+            registers.set(*register, *value);
+        }
+        registers.set(RSP, self.stack_pointer);
+        registers.set(RBP, self.frame_pointer);
+        registers.set(RIP, self.code.address().0);
+        registers
+    }
 }
 
 impl InnermostFrame for Inner {
@@ -69,14 +87,7 @@ fn by_cursor(
     stack: &RandomStack,
     room: usize,
 ) -> (WalkOutcome, bool) {
-    let mut registers = Registers::new();
-    for (register, value) in &top.others {
-        registers.set(*register, *value);
-    }
-    registers.set(RSP, top.stack_pointer);
-    registers.set(RBP, top.frame_pointer);
-    registers.set(RIP, top.code.address().0);
-    let mut cursor = Cursor::with_code(ABI, top.code, registers);
+    let mut cursor = Cursor::with_code(ABI, top.code, top.registers());
     let mut found = WalkOutcome {
         addresses: Vec::new(),
         guesses: 0,
@@ -130,7 +141,7 @@ enum Mutation {
 }
 
 fn change() -> impl Strategy<Value = Mutation> {
-    let word = || (any::<prop::sample::Index>(), world::value(), any::<u64>());
+    let word = || (any::<prop::sample::Index>(), stack::value(), any::<u64>());
     prop_oneof![
         1 => Just(Mutation::Nothing),
         3 => word().prop_map(|(at, value, random)| Mutation::Word(at, value, random)),
@@ -185,9 +196,9 @@ fn case() -> impl Strategy<Value = Case> {
     let numbers = (place, size, any::<u64>(), odd, near);
     let flags = any::<[bool; 5]>();
     let rows = prop_oneof![
-        vec(world::usual_rows(), versions..=versions),
-        vec(world::realigned_rows(), versions..=versions),
-        vec(world::any_rows(), versions..=versions),
+        vec(stack::usual_rows(), versions..=versions),
+        vec(stack::realigned_rows(), versions..=versions),
+        vec(stack::any_rows(), versions..=versions),
     ];
     (rows, numbers, flags, room(), vec(change(), 0..8)).prop_map(
         |(rows, ((place, rules), size, seed, odd, near), flags, room, changes)| Case {
@@ -262,24 +273,27 @@ fn apply(
                 CodeAddr::Instruction(code) => CodeAddr::Return(code),
             };
         }
-        Mutation::Module(module, version) => set.versions[*module] = *version,
+        Mutation::Module(module, version) => set.loaded.versions[*module] = *version,
         Mutation::Room(new) => *room = *new,
     }
 }
 
 fn check(case: &Case) -> Result<(), TestCaseError> {
-    let bytes: Vec<Vec<u8>> = case.rows.iter().map(|rows| world::compile(rows)).collect();
-    let tables = bytes
+    let tables: Vec<Table> = case.rows.iter().map(|rows| stack::table(rows)).collect();
+    let bytes: Vec<Vec<u8>> = tables.iter().map(compile).collect();
+    let compiled = bytes
         .iter()
         .map(|bytes| CompiledTable::open(bytes).unwrap());
-    let tables: Vec<CompiledTable<'_>> = tables.collect();
+    let compiled: Vec<CompiledTable<'_>> = compiled.collect();
     let mut set = ModuleSet {
-        tables: &tables,
-        versions: [Some(0); 4],
+        loaded: CaseModules {
+            versions: [Some(0); 4],
+            has_entry: case.has_entry,
+        },
+        tables: &compiled,
         first_place: case.place.0,
         place_step: case.place.1,
         says_staying: case.says_staying,
-        has_entry: case.has_entry,
         keeps_all: case.keeps_all,
         asked: Cell::default(),
     };
@@ -294,6 +308,8 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         apply(change, &mut top, &mut set, &mut stack, &mut room);
         let (expected, falls) = by_cursor(&top, &set, &stack, room);
         let read = stack.read.take();
+        check_by_rows(&expected, &top, &set, &tables, &stack, room)?;
+        stack.read.take();
         // A second walk begins with the memo of the first, if that walk has changed nothing.
         for way in ["afresh", "again", "and again"] {
             let mut addresses = vec![RuntimeAddr(1); room];
@@ -334,6 +350,31 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Whether a walk's frames are those that the rows alone find, as far as they lead.
+fn check_by_rows(
+    found: &WalkOutcome,
+    top: &Inner,
+    set: &ModuleSet<'_>,
+    tables: &[Table],
+    stack: &RandomStack,
+    room: usize,
+) -> Result<(), TestCaseError> {
+    // When a circle is noticed is the walker's.
+    if !top.is_shown || room == 0 || matches!(found.end, End::Loop | End::TooManyStacks) {
+        return Ok(());
+    }
+    let registers = top.registers();
+    let by_rows = ReferenceWalk::walk(top.code, registers, &set.loaded, tables, stack, room);
+    prop_assert!(by_rows.allows(&found.addresses), "{found:x?}\n{by_rows:x?}");
+    let is_root = by_rows.end == ReferenceEnd::Root;
+    let has_ended = matches!(
+        found.end,
+        End::Outermost | End::EntryPoint | End::ZeroReturnAddress
+    );
+    prop_assert!(!is_root || has_ended, "{found:x?}");
+    Ok(())
+}
+
 /// A signal record at the bottom of a stack with its own return address as the interrupted code.
 struct Circle;
 
@@ -353,12 +394,14 @@ impl Memory for Circle {
 /// Modules that stay, with one table each.
 fn staying<'t>(tables: &'t [CompiledTable<'t>; 12]) -> ModuleSet<'t> {
     ModuleSet {
+        loaded: CaseModules {
+            versions: [Some(0); 4],
+            has_entry: false,
+        },
         tables,
-        versions: [Some(0); 4],
         first_place: 1,
         place_step: 1,
         says_staying: true,
-        has_entry: false,
         keeps_all: true,
         asked: Cell::default(),
     }
@@ -368,7 +411,8 @@ fn staying<'t>(tables: &'t [CompiledTable<'t>; 12]) -> ModuleSet<'t> {
 fn a_circle_of_signal_frames_is_seen() {
     let row =
         "cfa={breg7 160; deref}  ra=[{breg7 168}]  rbp=[{breg7 120}]  rsp=[{breg7 160}]  signal";
-    let bytes = world::compile(&[const { String::new() }; 22].map(|_| row.to_owned()));
+    let rows = [const { String::new() }; 22].map(|_| row.to_owned());
+    let bytes = compile(&stack::table(&rows));
     let table = CompiledTable::open(&bytes).unwrap();
     let tables = [table; 12];
     let set = staying(&tables);
@@ -403,7 +447,7 @@ fn no_word_of_a_remembered_walk_changes_unseen() {
         .map(str::to_owned)
         .collect();
     rows.push("cfa=rsp+16  ra=undefined".to_owned());
-    let bytes = world::compile(&rows);
+    let bytes = compile(&stack::table(&rows));
     let table = CompiledTable::open(&bytes).unwrap();
     let tables = [table; 12];
     let set = staying(&tables);

@@ -3,25 +3,28 @@
 //! By the x86-64 psABI, CFAs are multiples of 16. So return addresses are in words at 8 above a
 //! multiple of 16, and the other words mostly hold frame pointers.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use unspool_compiled_table::{CompiledTable, ExecutableCode, ModuleKey, encode};
-use unspool_rows::{Abi, Arch, Endian, LoadBias, Memory, RuntimeAddr, Unreadable, Vaddr, text};
-use unspool_unwind::{Module, ModuleSlot, Modules, RowRules};
+use unspool_rows::{
+    Abi, Arch, Endian, LoadBias, Memory, RuntimeAddr, Table, Unreadable, Vaddr, text,
+};
 
-pub(crate) const ABI: Abi = Abi {
+use crate::random::mix;
+
+/// That of all modules.
+pub const ABI: Abi = Abi {
     arch: Arch::X86_64,
     endian: Endian::Little,
 };
 
 /// The number of modules that can be loaded at once.
-pub(crate) const MODULES: u64 = 4;
+pub const MODULES: u64 = 4;
 
 /// The versions of each of them; one is loaded.
-pub(crate) const VERSIONS: u64 = 3;
+pub const VERSIONS: u64 = 3;
 
 const CODE: u64 = 0x5555_0000_0000;
 const DISTANCE: u64 = 0x10_0000;
@@ -34,25 +37,30 @@ const FIRST: u64 = 0x1000;
 const FIRST_CALL: u64 = 5;
 /// The function of module 1 that ends where a signal trampoline begins.
 const BEFORE_TRAMPOLINE: u64 = 4;
-const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+/// Its code, which no row covers: `mov $15, %rax; syscall`, in two encodings.
+const TRAMPOLINES: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
+    &[0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
+];
 
 /// The bytes at the end of a stack where return addresses are those of outermost functions.
 const STACK_ROOT: u64 = 512;
 
-pub(crate) const STACK: u64 = 0x7ffc_0000_0000;
+/// The lowest address of a stack.
+pub const STACK: u64 = 0x7ffc_0000_0000;
 
 /// Rows of the usual form.
-pub(crate) fn usual_rows() -> impl Strategy<Value = Vec<String>> {
+pub fn usual_rows() -> impl Strategy<Value = Vec<String>> {
     rows(usual())
 }
 
 /// Rows of all forms.
-pub(crate) fn any_rows() -> impl Strategy<Value = Vec<String>> {
+pub fn any_rows() -> impl Strategy<Value = Vec<String>> {
     rows(prop_oneof![16 => usual(), 1 => big(), 1 => realigned(), 2 => signal(), 2 => unusual()])
 }
 
 /// Rows, many of them of realigned frames.
-pub(crate) fn realigned_rows() -> impl Strategy<Value = Vec<String>> {
+pub fn realigned_rows() -> impl Strategy<Value = Vec<String>> {
     rows(prop_oneof![3 => usual(), 1 => realigned()])
 }
 
@@ -95,8 +103,8 @@ fn big() -> impl Strategy<Value = String> {
 
 /// The CFA and the caller's frame pointer are in memory at a frame pointer.
 fn realigned() -> impl Strategy<Value = String> {
-    let near = || prop_oneof![2 => -2..1_i64, 1 => 1..4_i64];
-    (near(), near()).prop_map(|(cfa, saved)| {
+    let near = |above| prop_oneof![8 => -2..1_i64, above => 1..4_i64];
+    (near(4), near(1)).prop_map(|(cfa, saved)| {
         let (cfa, saved) = (16 * cfa, 16 * saved);
         format!("cfa={{breg6 {cfa}; deref}}  ra=[cfa-8]  rbp=[{{breg6 {saved}}}]")
     })
@@ -129,7 +137,9 @@ fn unusual() -> impl Strategy<Value = String> {
         "rbp=[cfa+16]",
         "rbp=[{breg7 16}]",
         "rbp={breg7 64}",
+        "rbp=[cfa-248]",
         "rbx=[cfa-16]",
+        "rbx=undefined",
         "rsp=cfa-16",
         "rsp=[cfa-16]",
         "args=16",
@@ -144,6 +154,9 @@ fn unusual() -> impl Strategy<Value = String> {
         "rbp+8",
         "rbx+16",
         "r10+16",
+        "rsp+524280",
+        "rsp+524288",
+        "{breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}",
         "{breg7 32}",
         "{breg7 0; deref}",
         "{breg6 16; deref}",
@@ -175,7 +188,8 @@ fn unusual() -> impl Strategy<Value = String> {
 
 /// The table of a module with these rows: each holds up to the end of a function's first call, and
 /// then a later function's holds.
-pub(crate) fn compile(rows: &[String]) -> Vec<u8> {
+#[must_use]
+pub fn table(rows: &[String]) -> Table {
     let mut lines = "arch x86-64 little\n".to_owned();
     let later = rows.iter().skip(5).chain(rows);
     for ((row, later), start) in rows.iter().zip(later).zip((FIRST..).step_by(16)) {
@@ -185,117 +199,83 @@ pub(crate) fn compile(rows: &[String]) -> Vec<u8> {
             start + FIRST_CALL,
         );
     }
-    let table = text::parse(&lines).unwrap();
-    let made = encode(
-        &table,
-        ModuleKey {
-            build_id: &[1; 20],
-            content: &[0; 20],
-        },
-        &ExecutableCode::default(),
-        &[],
-    );
-    made.unwrap().bytes
+    text::parse(&lines).unwrap()
 }
 
 /// The modules of a random address space: one version of each, or none.
-pub(crate) struct ModuleSet<'t> {
-    pub(crate) tables: &'t [CompiledTable<'t>],
+#[derive(Debug, Clone, Copy)]
+pub struct CaseModules {
     /// The loaded version of each module.
-    pub(crate) versions: [Option<u64>; 4],
-    /// The number of the first module slot.
-    pub(crate) first_place: u16,
-    pub(crate) place_step: u16,
-    /// Whether the first module is reported as staying.
-    pub(crate) says_staying: bool,
-    pub(crate) has_entry: bool,
-    /// Whether rules of the last module may be kept, too.
-    pub(crate) keeps_all: bool,
-    /// How often the module at an address was requested.
-    pub(crate) asked: Cell<u64>,
+    pub versions: [Option<u64>; 4],
+    /// Whether a function of the third module is entry code.
+    pub has_entry: bool,
 }
 
-impl ModuleSet<'_> {
-    fn place(&self, module: u64, version: u64) -> ModuleSlot {
-        let number = u16::try_from(module + version * MODULES).unwrap();
-        ModuleSlot(self.first_place + self.place_step * number)
-    }
+/// A loaded module.
+#[derive(Debug, Clone, Copy)]
+pub struct CaseModule {
+    /// Its number, below [`MODULES`].
+    pub module: u64,
+    /// Its version, below [`VERSIONS`].
+    pub version: u64,
+    /// Run-time minus link-time address.
+    pub bias: LoadBias,
+    /// Its entry code.
+    pub entry: Option<Vaddr>,
+}
 
-    fn found(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
-        let (module, version) = self.there(addr.0)?;
-        let table = usize::try_from(module * VERSIONS + version).unwrap();
-        Some(Module {
-            slot: (module != 3 || self.keeps_all).then(|| self.place(module, version)),
+impl CaseModule {
+    /// The index of its table among those of all versions of all modules.
+    #[must_use]
+    pub fn table(&self) -> usize {
+        usize::try_from(self.module * VERSIONS + self.version).unwrap()
+    }
+}
+
+impl CaseModules {
+    /// The module at an address.
+    #[must_use]
+    pub fn find(&self, addr: RuntimeAddr) -> Option<CaseModule> {
+        let module = addr.0.checked_sub(CODE)? / DISTANCE;
+        let is_inside = addr.0.wrapping_sub(base(module)) < FUNCTIONS * FUNCTION;
+        let version = (*self.versions.get(usize::try_from(module).ok()?)?)?;
+        is_inside.then(|| CaseModule {
+            module,
+            version,
             bias: LoadBias(base(module) - FIRST),
             entry: (self.has_entry && module == 2).then_some(Vaddr(FIRST + 7 * FUNCTION)),
-            compiled: Some(&self.tables[table]),
-            rules: RowRules::default(),
-            code: None,
-            cfi: None,
-            sframe: None,
-            entry_cache: None,
-            synthesized: None,
-            native: None,
         })
-    }
-
-    fn there(&self, addr: u64) -> Option<(u64, u64)> {
-        let module = addr.checked_sub(CODE)? / DISTANCE;
-        let is_inside = addr.wrapping_sub(base(module)) < FUNCTIONS * FUNCTION;
-        let version = (*self.versions.get(usize::try_from(module).ok()?)?)?;
-        is_inside.then_some((module, version))
-    }
-}
-
-impl Modules for ModuleSet<'_> {
-    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
-        self.asked.set(self.asked.get() + 1);
-        self.found(addr)
-    }
-
-    fn module_at(&self, slot: ModuleSlot, addr: RuntimeAddr) -> Option<Module<'_>> {
-        if slot == ModuleSlot(0) {
-            return None;
-        }
-        assert!(self.is_mapped(slot), "{slot:?} was not seen in this walk");
-        self.found(addr).filter(|module| module.slot == Some(slot))
-    }
-
-    fn staying(&self) -> u64 {
-        let place = self.place(0, 0).0;
-        u64::from(self.says_staying && place < 64) << (place % 64)
-    }
-
-    fn is_mapped(&self, slot: ModuleSlot) -> bool {
-        let mut modules = (0..MODULES).zip(self.versions);
-        modules.any(|(module, version)| {
-            version.is_some_and(|version| self.place(module, version) == slot)
-        })
-    }
-
-    fn is_code(&self, addr: RuntimeAddr) -> bool {
-        self.there(addr.0).is_some()
     }
 }
 
 /// The content of a word.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum RandomWord {
+pub enum RandomWord {
+    /// A return address.
     Return,
+    /// That of an outermost function.
     Outermost,
+    /// Zero.
     Zero,
     /// A return address with a high bit changed: mostly not canonical.
     OutOfReach,
+    /// An address between modules.
     NoModule,
+    /// One past a module's last function.
     EndOfModule,
+    /// One past a function, after a call that does not return.
     EndOfFunction,
+    /// A signal handler's return address.
     Trampoline,
+    /// An address of a module that no row covers.
     Hole,
     /// Further out on the stack.
     Above,
     /// Further in.
     Below,
+    /// Any bits.
     Junk,
+    /// There is no such word.
     Unreadable,
 }
 
@@ -315,21 +295,15 @@ const ODD: [RandomWord; 13] = [
     RandomWord::Unreadable,
 ];
 
-pub(crate) fn value() -> impl Strategy<Value = RandomWord> {
+/// Any content.
+pub fn value() -> impl Strategy<Value = RandomWord> {
     proptest::sample::select(&ODD[..])
 }
 
-/// Splitmix64.
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}
-
 impl RandomWord {
-    /// A word of this kind at an address.
-    pub(crate) fn word(self, addr: u64, random: u64) -> Option<u64> {
+    /// A word of this kind at an address; `None` if it is unreadable.
+    #[must_use]
+    pub fn word(self, addr: u64, random: u64) -> Option<u64> {
         let module = base(random % MODULES);
         let function = module + (random >> 8) % OUTERMOST * FUNCTION;
         let distance = 16 * (1 + (random >> 16) % 20);
@@ -353,12 +327,12 @@ impl RandomWord {
 
 /// The memory of a thread.
 #[derive(Debug, Clone)]
-pub(crate) struct RandomStack {
+pub struct RandomStack {
     /// Its end.
     end: u64,
     seed: u64,
     /// The input for the words below an address.
-    pub(crate) inner: (u64, u64),
+    pub inner: (u64, u64),
     /// How many of 1000 words are unusual.
     odd: u64,
     /// Words that were changed.
@@ -366,11 +340,13 @@ pub(crate) struct RandomStack {
     /// The start of near memory.
     near: u64,
     /// The words that were read.
-    pub(crate) read: RefCell<Vec<u64>>,
+    pub read: RefCell<Vec<u64>>,
 }
 
 impl RandomStack {
-    pub(crate) fn new(size: u64, seed: u64, odd: u64, near: u64) -> Self {
+    /// A stack of `size` bytes. `odd` of 1000 words are unusual; words from `near` on are near.
+    #[must_use]
+    pub fn new(size: u64, seed: u64, odd: u64, near: u64) -> Self {
         RandomStack {
             end: STACK + size,
             seed,
@@ -405,7 +381,7 @@ impl RandomStack {
     }
 
     /// Changes a word that was read.
-    pub(crate) fn change(&mut self, addr: u64, value: RandomWord, random: u64) {
+    pub fn change(&mut self, addr: u64, value: RandomWord, random: u64) {
         let before = self.word(addr);
         let now = match (value, before) {
             // Of a known address.
@@ -415,9 +391,13 @@ impl RandomStack {
         self.changed.insert(addr, now);
     }
 
-    fn byte(&self, addr: u64) -> Option<u8> {
+    /// The byte at an address: of the stack, or of the trampoline.
+    #[must_use]
+    pub fn byte(&self, addr: u64) -> Option<u8> {
         let start = RandomWord::Trampoline.word(0, 0)?;
-        if let Some(byte) = TRAMPOLINE.get(usize::try_from(addr.wrapping_sub(start)).ok()?) {
+        let trampoline = TRAMPOLINES[usize::from(!self.seed.is_multiple_of(2))];
+        let at = usize::try_from(addr.wrapping_sub(start)).ok()?;
+        if let Some(byte) = trampoline.get(at) {
             return Some(*byte);
         }
         let word = self.word(addr & !7)?.to_le_bytes();
