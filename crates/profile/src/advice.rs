@@ -101,9 +101,15 @@ impl Advice<'_> {
 }
 
 /// The same with the number of stacks.
+            StackEnd::Pending => format!(
+                "rows for the code of {name} were still being made: they are kept, so the next recording has them"
+            ),
 impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = share(self.reason.samples, self.stacks);
         write!(f, "for {share} of stacks: {}", self.text())
     }
 }
+            StackEnd::CallChain => {
+                "perf recorded chains of frame pointers, which do not say whether they reach the root: `perf record --call-graph dwarf,65528` records stacks".to_owned()
+            }

@@ -25,6 +25,10 @@ pub struct Completeness {
     /// Samples without user registers.
     pub no_user_registers: u64,
     /// The number of frames by evidence, counted once for each sample.
+    /// Samples recorded without callers.
+    pub no_callers: u64,
+    /// The same of 32-bit processes.
+    pub thirty_two_bit: u64,
     pub frames: BTreeMap<FrameEvidence, u64>,
     /// The number of samples lost during the recording, whatever the selection.
     pub lost: u64,
@@ -97,7 +101,7 @@ impl Completeness {
             // A copy that is too short may end anywhere.
             let is_anywhere = matches!(
                 why.end,
-                StackEnd::NotCopied | StackEnd::Limit | StackEnd::NotUnwound
+                StackEnd::NotCopied | StackEnd::CallChain | StackEnd::Limit | StackEnd::NotUnwound
             );
             let same = |other: &&mut IncompleteReason<'_>| is_anywhere && other.end == why.end;
             match reasons.iter_mut().find(same) {
@@ -123,7 +127,13 @@ impl Completeness {
     /// The number of all samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.stacks() + self.kernel_threads + self.no_user_registers
+        let others = [
+            self.kernel_threads,
+            self.no_user_registers,
+            self.no_callers,
+            self.thirty_two_bit,
+        ];
+        self.stacks() + others.iter().sum::<u64>()
     }
 }
 
@@ -192,6 +202,8 @@ impl fmt::Display for CompletenessSummary<'_> {
             (of.lost, "lost"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+            (of.no_callers, "recorded without callers"),
+            (of.thirty_two_bit, "of 32-bit processes, without callers"),
             write!(f, "; {} {what}", GroupedDigits(count))?;
         }
         Ok(())
@@ -305,6 +317,8 @@ impl CompletenessCounter {
             end if end.is_root() && is_spliced => self.all.spliced += samples,
             end if end.is_root() => {
                 self.all.complete += samples;
+            StackEnd::NoCallers => self.all.no_callers += samples,
+            StackEnd::ThirtyTwoBit => self.all.thirty_two_bit += samples,
                 self.all.guessed += if is_guessed { samples } else { 0 };
             }
             end => *self.ends.entry((end, outermost)).or_default() += samples,

@@ -360,10 +360,19 @@ pub enum StackEnd {
 
 impl StackEnd {
     /// All of them.
-    pub const ALL: [StackEnd; 17] = [
+    pub const ALL: [StackEnd; 21] = [
         StackEnd::Outermost,
         StackEnd::EntryPoint,
         StackEnd::KernelThread,
+    /// The sample was recorded without callers: its address is the only frame.
+    NoCallers,
+    /// The same for a 32-bit process.
+    ThirtyTwoBit,
+    /// The call chain that the kernel found by frame pointers ends: whether the stack does is
+    /// unknown.
+    CallChain,
+    /// No table covers the address, and its rows were still being made.
+    Pending,
         StackEnd::NoUserRegisters,
         StackEnd::NoModule,
         StackEnd::NoFile,
@@ -386,10 +395,18 @@ impl StackEnd {
         matches!(self, StackEnd::Outermost | StackEnd::EntryPoint)
     }
 
+        StackEnd::NoCallers,
+        StackEnd::ThirtyTwoBit,
+        StackEnd::CallChain,
+        StackEnd::Pending,
     /// Whether there was a user stack to unwind.
     #[must_use]
     pub fn has_user_stack(self) -> bool {
-        !matches!(self, StackEnd::KernelThread | StackEnd::NoUserRegisters)
+        use StackEnd::{KernelThread, NoCallers, NoUserRegisters, ThirtyTwoBit};
+        !matches!(
+            self,
+            KernelThread | NoUserRegisters | NoCallers | ThirtyTwoBit
+        )
     }
 
     /// The same as a phrase.
@@ -421,6 +438,10 @@ impl StackEnd {
     pub fn name(self) -> &'static str {
         match self {
             StackEnd::Outermost => "outermost",
+            StackEnd::NoCallers => "recorded without callers",
+            StackEnd::ThirtyTwoBit => "32-bit process, recorded without callers",
+            StackEnd::CallChain => "end of the kernel's call chain",
+            StackEnd::Pending => "rows still being made",
             StackEnd::EntryPoint => "entry-point",
             StackEnd::KernelThread => "kernel-thread",
             StackEnd::NoUserRegisters => "no-user-registers",
@@ -445,6 +466,10 @@ impl StackEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileSample {
     /// Its time.
+            StackEnd::NoCallers => "no-callers",
+            StackEnd::ThirtyTwoBit => "32-bit",
+            StackEnd::CallChain => "call-chain",
+            StackEnd::Pending => "pending",
     pub time: Time,
     /// Its thread.
     pub thread: ThreadId,

@@ -96,6 +96,8 @@ pub(in crate::commands) fn complete(all: &Completeness) -> Value {
         })).collect::<Vec<_>>(),
         "kernel_threads": all.kernel_threads,
         "no_user_registers": all.no_user_registers,
+        "no_callers": all.no_callers,
+        "thirty_two_bit": all.thirty_two_bit,
         "lost": all.lost,
         "frames": frames,
         "advice": all.advice().iter().map(|advice| json!({
