@@ -171,14 +171,18 @@ pub fn encode(
     encode_all(table, key, code, calls, &[])
 }
 
-/// The same for rows synthesized from the module's code; the table has a flag for that
-/// ([`crate::CompiledTable::is_synthesized`]). It has no call-site part.
+/// The same for rows synthesized from the module's code, by this version of the synthesis
+/// ([`crate::CompiledTable::synthesis_version`]). The table has no call-site part.
 ///
 /// # Errors
 ///
 /// [`EncodeError`].
-pub fn encode_synthesized(table: &Table, key: ModuleKey<'_>) -> Result<EncodedTable, EncodeError> {
-    encode_all(table, key, &ExecutableCode::default(), &[], &[1])
+pub fn encode_synthesized(
+    table: &Table,
+    key: ModuleKey<'_>,
+    version: u8,
+) -> Result<EncodedTable, EncodeError> {
+    encode_all(table, key, &ExecutableCode::default(), &[], &[version])
 }
 
 fn encode_all(

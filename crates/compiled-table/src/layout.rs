@@ -181,7 +181,7 @@ sections! {
     step_pages = b"CPGS" "How many steps lie before each page.";
     step_buckets = b"CBKT" "How many steps of its page lie before each bucket.";
     steps = b"CSTP" "Call-site steps.";
-    synthesized = b"SYNT" "One byte if the rows were made of code.";
+    synthesized = b"SYNT" "The version of the synthesis, if it made the rows.";
 }
 
 /// The call instructions of the call test.

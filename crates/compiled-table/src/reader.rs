@@ -117,10 +117,11 @@ impl<'t> CompiledTable<'t> {
         self.key
     }
 
-    /// Whether the rows were synthesized from the module's code, not read from its table.
+    /// The version of the synthesis that made the rows from the module's code; `None` if they were
+    /// read from its table.
     #[must_use]
-    pub fn is_synthesized(&self) -> bool {
-        !self.sections.synthesized.is_empty()
+    pub fn synthesis_version(&self) -> Option<u8> {
+        self.sections.synthesized.first().copied()
     }
 
     /// The architecture and byte order of the code that the table describes.

@@ -9,6 +9,7 @@ use core::ops::Range;
 use std::collections::{HashMap, HashSet};
 
 use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::op::Op;
 use unspool_code_analysis::rows::SavedLocation;
 use unspool_code_analysis::{
     AbstractState, AbstractValue, Analyzer, Assumptions, CodeExtent, CodeImage as _, ExtentKind,
@@ -377,8 +378,9 @@ impl Synthesizer<'_> {
                 _ if tries == 0 => Some(MissingReason::NoSupportingExit),
                 _ if is_first_stub => None,
                 Some(at) => Some(MissingReason::ContradictedByExit(Vaddr(at))),
-                None if ways.supporting == 0 => Some(MissingReason::NoSupportingExit),
-                None => None,
+                None if ways.supporting > 0 => None,
+                None if self.begins_function(start, &mut analyzer.lifter) => None,
+                None => Some(MissingReason::NoSupportingExit),
             };
             let starts = || rest.unit(unit).map(|extent| extent.start);
             if refused.is_some() {
@@ -396,6 +398,34 @@ impl Synthesizer<'_> {
             known.extend(insns.into_iter().map(|insn| (insn.range.start, insn.row)));
         }
         Ok(())
+    }
+
+    /// Whether a function that never returns begins at an unreached start: something refers to it,
+    /// it is aligned, and it saves a register that calls preserve. musl's threads begin in one.
+    fn begins_function(&self, start: u64, lifter: &mut Lifter) -> bool {
+        /// The most instructions before the first save.
+        const MAX_INSNS: usize = 4;
+        if start % FUNCTION_ALIGNMENT_BYTES != 0 || !self.input.references.is_taken(start) {
+            return false;
+        }
+        let abi_info = self.abi_info;
+        let saves = |op: &Op| {
+            matches!(op, Op::Store { base, from, .. }
+                if *base == abi_info.stack_pointer && abi_info.preserved.contains(from))
+        };
+        let (mut at, mut ops) = (start, Vec::new());
+        for _ in 0..MAX_INSNS {
+            let rest = self.input.file.rest_at(Vaddr(at)).unwrap_or_default();
+            let insn = lifter.decode(rest, at, &mut ops);
+            if ops.iter().any(saves) {
+                return true;
+            }
+            match insn {
+                Some(insn) if insn.flow.is_none() => at += insn.length as u64,
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// Finds landing pads in LSDAs with unknown functions.

@@ -388,7 +388,8 @@ impl Store {
     /// The rows synthesized from a module's code, if they are in a folder.
     pub(crate) fn find_synthesized(&self, file: &ElfFile) -> Option<TableBytes> {
         let found = self.find_in_folders(file, TableKind::Synthesized, &mut Vec::new())?;
-        Some(TableBytes::Mapped(found.map))
+        let version = CompiledTable::open(&found.map).ok()?.synthesis_version();
+        (version == Some(unspool_synthesis::VERSION)).then_some(TableBytes::Mapped(found.map))
     }
 
     /// The machine code of a module's table, if it is in a folder. It, too, must belong to the user
@@ -675,7 +676,7 @@ fn check_embedded<'f>(
     })?;
     let own = file.build_id();
     if own.as_ref().map_or(&[][..], BuildId::as_bytes) != compiled.key().build_id
-        || compiled.is_synthesized()
+        || compiled.synthesis_version().is_some()
     {
         return Err(StoreError::OtherModule { path: path() });
     }
@@ -765,7 +766,7 @@ fn open_table(
         Err(error) => return Err(StoreError::Table { path, error }),
         Ok(compiled)
             if compiled.key() != as_key(key)
-                || compiled.is_synthesized() != (kind == TableKind::Synthesized) =>
+                || compiled.synthesis_version().is_some() != (kind == TableKind::Synthesized) =>
         {
             return Err(StoreError::OtherModule { path });
         }

@@ -5,7 +5,7 @@ use core::ops::Range;
 use unspool_compiled_table::{EncodedTable, encode_synthesized};
 use unspool_elf::{ElfFile, Symbols};
 use unspool_rows::Table;
-use unspool_synthesis::{Synthesis, SynthesisError, synthesize as synthesize_gaps};
+use unspool_synthesis::{Synthesis, SynthesisError, VERSION, synthesize as synthesize_gaps};
 
 use crate::compile::{CompileError, as_key, own_key};
 use crate::source::read_if_any;
@@ -32,7 +32,7 @@ pub fn synthesize(
 /// They cannot be written.
 pub fn compile_synthesized(file: &ElfFile, table: &Table) -> Result<EncodedTable, CompileError> {
     let key = own_key(file);
-    encode_synthesized(table, as_key(&key)).map_err(|error| CompileError::Encode {
+    encode_synthesized(table, as_key(&key), VERSION).map_err(|error| CompileError::Encode {
         file: file.path().to_string_lossy().into_owned(),
         error,
     })
