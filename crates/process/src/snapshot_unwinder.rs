@@ -18,7 +18,9 @@ use unspool_table_store::{Store, StoreError, TableOrigin};
 use crate::file_provider::{FileProblem, FileProvider};
 use crate::maps::{Device, Mapping};
 use crate::{Snapshot, Thread};
-use unspool_unwind::{Cursor, End, Module, Modules, NoRow, Step, StepInfo};
+use unspool_unwind::{
+    AnonymousCode, Cursor, End, Module, Modules, NoRow, Step, StepInfo, SynthesizedRows,
+};
 
 mod open_module;
 
@@ -45,6 +47,7 @@ pub struct SnapshotUnwinder<'p> {
     store: &'p Store,
     slots: Vec<OnceCell<OpenResult>>,
     opened: RefCell<BTreeMap<MappedFileId, Rc<OpenModule>>>,
+    anonymous_code: AnonymousCode<&'p dyn Memory>,
     notices: RefCell<Vec<StoreError>>,
 }
 
@@ -164,6 +167,7 @@ impl<'p> SnapshotUnwinder<'p> {
             store,
             slots: (0..count).map(|_| OnceCell::new()).collect(),
             opened: RefCell::new(BTreeMap::new()),
+            anonymous_code: AnonymousCode::new(snapshot.memory(), snapshot.abi()),
             notices: RefCell::new(Vec::new()),
         }
     }
@@ -475,6 +479,12 @@ impl Modules for SnapshotUnwinder<'_> {
             Some(Err(_)) => NoRow::NoFile,
             _ => NoRow::NoModule,
         }
+    }
+
+    fn anonymous_code(&self, addr: RuntimeAddr) -> Option<&dyn SynthesizedRows> {
+        let (_, mapping) = self.mapping(addr)?;
+        let is_anonymous = mapping.permissions.execute && mapping.name.is_none();
+        is_anonymous.then_some(&self.anonymous_code)
     }
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {

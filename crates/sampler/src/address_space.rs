@@ -8,11 +8,11 @@ use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::Mapping;
 use unspool_rows::{Abi, LoadBias, Register, Row, RuntimeAddr, Vaddr};
 use unspool_symbols::JitCode;
-use unspool_unwind::NoRow;
-use unspool_unwind::modules::{Module, ModuleSlot, Modules};
+use unspool_unwind::modules::{Module, ModuleSlot, Modules, SynthesizedRows};
+use unspool_unwind::{AnonymousCode, NoRow};
 
-use crate::exit_path::CodeBytes;
 use crate::jit::JitTables;
+use crate::live_files::LiveMemory;
 use crate::module_files::ModuleFile;
 
 /// The content of a range of addresses.
@@ -26,8 +26,8 @@ pub(crate) enum RegionContent {
     },
     /// An unusable file.
     Unusable(Arc<FileProblem>),
-    /// Memory without a file, such as code made at run time.
-    Anonymous,
+    /// Memory without a file, such as code made at run time: its contents, if they can be read.
+    Anonymous(Option<Arc<AnonymousCode<LiveMemory>>>),
 }
 
 /// A range of addresses with executable code.
@@ -188,11 +188,6 @@ impl ProcessSpace {
         })
     }
 
-    /// Whether an address is in a file's code that no unwind table covers.
-    pub(crate) fn is_hole(&self, addr: RuntimeAddr) -> bool {
-        self.locate(addr).is_some() && self.function(addr).is_none()
-    }
-
     /// The start of the function at an address, according to its unwind table.
     pub(crate) fn function(&self, addr: RuntimeAddr) -> Option<RuntimeAddr> {
         let module = self.module(addr)?;
@@ -220,23 +215,6 @@ impl ProcessSpace {
     }
 }
 
-impl CodeBytes for ProcessSpace {
-    fn instruction_at(&self, address: u64) -> &[u8] {
-        /// The longest instruction, in bytes.
-        const MAX_INSTRUCTION_BYTES: usize = 15;
-        let address = RuntimeAddr(address);
-        let found = (1..=MAX_INSTRUCTION_BYTES).rev();
-        found
-            .filter_map(|length| self.code_in_file(address, length))
-            .next()
-            .unwrap_or_default()
-    }
-
-    fn has_row(&self, address: u64) -> bool {
-        self.function(RuntimeAddr(address)).is_some()
-    }
-}
-
 impl Modules for ProcessSpace {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         match &self.region(addr)?.content {
@@ -245,7 +223,7 @@ impl Modules for ProcessSpace {
                 bias,
                 slot: place,
             } => Some(file.tables.module(*bias, *place, None)),
-            RegionContent::Unusable(_) | RegionContent::Anonymous => self.jit.module(addr),
+            RegionContent::Unusable(_) | RegionContent::Anonymous(_) => self.jit.module(addr),
         }
     }
 
@@ -269,6 +247,13 @@ impl Modules for ProcessSpace {
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {
         self.region(addr).is_some()
+    }
+
+    fn anonymous_code(&self, addr: RuntimeAddr) -> Option<&dyn SynthesizedRows> {
+        match &self.region(addr)?.content {
+            RegionContent::Anonymous(Some(code)) => Some(&**code),
+            _ => None,
+        }
     }
 }
 

@@ -14,7 +14,6 @@
 mod address_space;
 mod arguments;
 mod compile_queue;
-mod exit_path;
 mod jit;
 mod live_files;
 mod module_files;

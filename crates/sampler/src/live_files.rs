@@ -12,8 +12,10 @@ use unspool_elf::{BuildId, ElfFile};
 use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Mapping, Mappings};
 use unspool_process::{
-    FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped,
+    FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped, read_memory,
 };
+use unspool_rows::memory::UnreadableReason;
+use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 use unspool_symbols::{own_vdso, process_root};
 
 use crate::jit::JitProcess;
@@ -64,6 +66,25 @@ fn identity(pid: u32) -> Option<[u64; 3]> {
     let metadata = |name| fs::metadata(format!("/proc/{pid}/{name}")).ok();
     let (root, mounts) = (metadata("root")?, metadata("ns/mnt")?);
     Some([root.dev(), root.ino(), mounts.ino()])
+}
+
+/// The memory of a running process, as it is now.
+#[derive(Debug, Clone, Copy)]
+pub struct LiveMemory {
+    pid: u32,
+}
+
+impl Memory for LiveMemory {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let read = read_memory(self.pid, addr, into).unwrap_or(0);
+        match read == into.len() {
+            true => Ok(()),
+            false => Err(Unreadable {
+                addr: RuntimeAddr(addr.0.saturating_add(read as u64)),
+                reason: UnreadableReason::Refused,
+            }),
+        }
+    }
 }
 
 /// Finds the files that processes of this machine have mapped.
@@ -160,6 +181,10 @@ impl MappedFileFinder for LiveFiles {
             text = all.find(|text| !text.is_empty())?;
         }
         Some(Mappings::parse(&text))
+    }
+
+    fn memory(&self, pid: u32) -> Option<LiveMemory> {
+        Some(LiveMemory { pid })
     }
 
     fn has_ended(&self, pid: u32) -> bool {

@@ -16,7 +16,7 @@ use unspool_unwind::FileTables;
 use crate::arguments::{ArgumentFilter, FileArguments};
 use crate::compile_queue::Compiler;
 use crate::jit::{JitDumpReader, JitProcess};
-use crate::live_files::ProcessRoot;
+use crate::live_files::{LiveMemory, ProcessRoot};
 
 /// A file that some process has mapped, with its unwind tables.
 #[derive(Debug)]
@@ -136,6 +136,9 @@ pub trait MappedFileFinder {
     /// All current mappings of a process; `None` if unknown.
     fn mappings(&self, pid: u32) -> Option<Mappings>;
 
+    /// The memory of a process; `None` if it cannot be read.
+    fn memory(&self, pid: u32) -> Option<LiveMemory>;
+
     /// Whether all threads of a process have exited; `false` if unknown.
     fn has_ended(&self, pid: u32) -> bool;
 }
@@ -194,6 +197,10 @@ impl ModuleFiles {
 
     pub(crate) fn mappings(&self, pid: u32) -> Option<Mappings> {
         self.finder.mappings(pid)
+    }
+
+    pub(crate) fn memory(&self, pid: u32) -> Option<LiveMemory> {
+        self.finder.memory(pid)
     }
 
     pub(crate) fn has_ended(&self, pid: u32) -> bool {
@@ -338,6 +345,10 @@ mod tests {
         }
 
         fn mappings(&self, _: u32) -> Option<Mappings> {
+            None
+        }
+
+        fn memory(&self, _: u32) -> Option<LiveMemory> {
             None
         }
 

@@ -22,6 +22,7 @@ use unspool_unwind::OutOfMemory;
 
 use crate::address_space::ProcessSpace;
 use crate::jit::JitProcess;
+use crate::live_files::LiveMemory;
 use crate::module_files::{Distinction, LocatedFile, MappedFileFinder, ModuleFiles};
 use crate::processes::Processes;
 use crate::record::{ProcessNames, RecordWriter, RingKind};
@@ -82,6 +83,10 @@ impl MappedFileFinder for PerfFiles {
     }
 
     fn mappings(&self, _pid: u32) -> Option<Mappings> {
+        None
+    }
+
+    fn memory(&self, _pid: u32) -> Option<LiveMemory> {
         None
     }
 

@@ -11,6 +11,7 @@ use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Device, Mapping, Permissions};
 use unspool_rows::{Abi, Arch, Endian, LoadBias, RuntimeAddr};
 use unspool_symbols::JitCode;
+use unspool_unwind::AnonymousCode;
 use unspool_unwind::modules::ModuleSlot;
 
 use crate::address_space::{ProcessSpace, Region, RegionContent, segment};
@@ -207,7 +208,9 @@ impl Processes {
     ) -> Result<RegionContent, FileProblem> {
         let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
         if mapping.path().is_none() && !is_vdso {
-            return Ok(RegionContent::Anonymous);
+            let memory = self.files.memory(pid);
+            let code = memory.map(|memory| Arc::new(AnonymousCode::new(memory, ABI)));
+            return Ok(RegionContent::Anonymous(code));
         }
         let file = self.files.open(pid, mapping, build_id)?;
         let bias = file.tables.file().load_bias(&segment(mapping));

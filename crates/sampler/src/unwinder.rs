@@ -3,7 +3,7 @@
 use unspool_perf_events::SampleRecord;
 use unspool_profile::{FrameEvidence, RawFrame, StackEnd};
 use unspool_rows::memory::UnreadableReason;
-use unspool_rows::{Abi, Arch, CodeAddr, Endian, Memory as _, Register, Registers, RuntimeAddr};
+use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register, Registers, RuntimeAddr};
 use unspool_table_store::TableForm;
 use unspool_unwind::{
     Cursor, InnermostFrame, MappedRuleCache, Memo, NoRow, OutOfMemory, RuleCacheSize, Step, Walker,
@@ -11,7 +11,6 @@ use unspool_unwind::{
 };
 
 use crate::address_space::ProcessSpace;
-use crate::exit_path::{self, CallerFramePointer};
 use crate::stack_copy::StackCopy;
 use crate::stack_extension::{Extension, StackExtensions};
 
@@ -137,21 +136,7 @@ impl Unwinder {
             return StackEnd::NoUserRegisters;
         }
         let copy = StackCopy::new(space, &top, sample.stack.bytes);
-        let first = self.frames.len();
-        let end = self.walk(space, tid, &top, copy);
-        let second = self.frames.get(first + 1);
-        let is_found = second.is_some_and(|caller| !caller.evidence.is_guess());
-        // No guess is needed if the code itself leads to its caller.
-        if !is_found && let Some(left) = top.exit_frame(space, &copy) {
-            self.frames.truncate(first);
-            self.frames.push(top.frame());
-            let end = self.walk(space, tid, &left, copy);
-            if let Some(caller) = self.frames.get_mut(first + 1) {
-                caller.evidence = FrameEvidence::Synthesized;
-            }
-            return end;
-        }
-        end
+        self.walk(space, tid, &top, copy)
     }
 
     /// Walks and notes the frames; extends the copy if the stack does not end in it.
@@ -177,7 +162,7 @@ impl Unwinder {
         let copied = found.frames;
         let mut memory = copy;
         let (known, sources) = self.stack_extensions.of_thread(tid);
-        let callers = usize::from(top.is_shown)..copied;
+        let callers = 1..copied;
         let code = match self.addresses.get(callers).and_then(<[_]>::last) {
             Some(last) => CodeAddr::Return(*last),
             None => top.code,
@@ -243,14 +228,8 @@ impl Unwinder {
 
 /// Notes frames that were found by tables.
 fn push(top: &SampleTop<'_>, addresses: &[RuntimeAddr], frames: &mut Vec<RawFrame>) {
-    let shown = usize::from(top.is_shown);
-    frames.extend(
-        addresses
-            .first()
-            .filter(|_| top.is_shown)
-            .map(|_| top.frame()),
-    );
-    let callers = addresses.iter().skip(shown);
+    frames.extend(addresses.first().map(|_| top.frame()));
+    let callers = addresses.iter().skip(1);
     frames.extend(callers.map(|address| RawFrame {
         code: CodeAddr::Return(*address),
         evidence: FrameEvidence::Cfi,
@@ -266,7 +245,7 @@ fn step_by_step(
     frames: &mut Vec<RawFrame>,
 ) -> evidence::End {
     let mut cursor = top.cursor();
-    frames.extend(top.is_shown.then(|| top.frame()));
+    frames.push(top.frame());
     for _ in 1..MAX_FRAMES {
         match cursor.step(space, memory) {
             Step::Caller(found) => frames.push(RawFrame {
@@ -286,7 +265,7 @@ fn step_by_step(
     evidence::End::Limit
 }
 
-/// The innermost user frame of a sample; or the frame that it leads to, where walks start then.
+/// The innermost user frame of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampleTop<'s> {
     arch: Arch,
@@ -294,8 +273,6 @@ pub(crate) struct SampleTop<'s> {
     code: CodeAddr,
     stack_pointer: u64,
     frame_pointer: u64,
-    /// Whether it is a frame of its own, or a later point in the innermost one.
-    is_shown: bool,
 }
 
 impl<'s> SampleTop<'s> {
@@ -317,7 +294,6 @@ impl<'s> SampleTop<'s> {
             code: CodeAddr::Instruction(RuntimeAddr(registers.get(arch, spec.pc)?)),
             stack_pointer: registers.get(arch, spec.stack_pointer)?,
             frame_pointer: registers.get(arch, spec.frame_pointer?)?,
-            is_shown: true,
         })
     }
 
@@ -348,44 +324,6 @@ impl<'s> SampleTop<'s> {
             arguments: None,
         }
     }
-
-    /// The end of the exit path of its function, if no table covers it.
-    fn exit_frame(&self, space: &ProcessSpace, memory: &StackCopy<'_>) -> Option<Self> {
-        /// The result register of system calls.
-        const RESULT: Register = Register(0);
-        (self.arch == Arch::X86_64 && space.is_hole(self.code.lookup())).then_some(())?;
-        let here = exit_path::ExitStart {
-            code: self.code.address().0,
-            stack_pointer: self.stack_pointer,
-            frame_pointer: self.frame_pointer,
-            result: self.register(RESULT)?,
-        };
-        let there = exit_path::follow(here, space)?;
-        let word = |address: u64| {
-            let mut word = [0; 8];
-            let read = memory.read(RuntimeAddr(address), &mut word);
-            read.is_ok().then(|| u64::from_le_bytes(word))
-        };
-        let frame_pointer = match there.frame_pointer {
-            CallerFramePointer::Value(value) => value,
-            CallerFramePointer::SavedAt(address) => word(address)?,
-        };
-        Some(match there.exit_kind {
-            exit_path::ExitKind::Return => SampleTop {
-                code: CodeAddr::Return(RuntimeAddr(word(there.stack_pointer)?)),
-                stack_pointer: there.stack_pointer.wrapping_add(8),
-                frame_pointer,
-                ..*self
-            },
-            exit_path::ExitKind::Instruction(address) => SampleTop {
-                code: CodeAddr::Instruction(RuntimeAddr(address)),
-                stack_pointer: there.stack_pointer,
-                frame_pointer,
-                is_shown: false,
-                ..*self
-            },
-        })
-    }
 }
 
 impl InnermostFrame for SampleTop<'_> {
@@ -403,10 +341,6 @@ impl InnermostFrame for SampleTop<'_> {
 
     fn others(&self) -> impl Iterator<Item = (Register, u64)> {
         self.registers.iter(self.arch)
-    }
-
-    fn is_shown(&self) -> bool {
-        self.is_shown
     }
 }
 
@@ -439,3 +373,4 @@ fn stack_end(end: evidence::End) -> StackEnd {
         _ => StackEnd::StepFailed,
     }
 }
+            NoRow::Pending => StackEnd::Pending,

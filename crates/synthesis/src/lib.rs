@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod elf_code_image;
+mod exit_rows;
 mod exits;
 mod extents;
 mod functions;
@@ -17,11 +18,12 @@ mod synthesis;
 mod unchanged_registers;
 mod unit_rows;
 
-pub use elf_code_image::ElfCodeImage;
 /// The version of the rows that [`synthesize`] makes of a file: kept rows of another one are made
 /// again.
 pub const VERSION: u8 = 2;
 
+pub use elf_code_image::ElfCodeImage;
+pub use exit_rows::{ExitRows, RemainingCode};
 pub use functions::{FunctionExtent, entry_point, functions, parent_of_cold_part};
 pub use lsda::landings;
 pub use noreturn::{is_noreturn_name, noreturn_addresses};

@@ -8,7 +8,9 @@ use core::cell::Cell;
 use unspool_compiled_table::call_test::{CALL_WINDOW_BYTES, CallTest};
 use unspool_rows::interpret::{self, FrameContext, StepError};
 use unspool_rows::memory::read_uint;
-use unspool_rows::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
+use unspool_rows::{
+    Abi, CodeAddr, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr, Vaddr,
+};
 
 use crate::evidence::{End, Evidence, NoRow};
 use crate::frame::FrameState;
@@ -191,7 +193,7 @@ impl Cursor {
             // No guess: the table's source still has the row, and the table's owner can use that.
             (_, Err(corrupt @ NoRow::CorruptTable(_))) => Err(End::NoRow(*corrupt)),
             (module, Err(missing)) => {
-                self.step_by_guess(*missing, module.as_ref(), modules, memory)
+                self.step_without_row(*missing, module.as_ref(), modules, memory)
             }
             (None, Ok(_)) => Err(End::NoRow(NoRow::NoModule)),
         };
@@ -259,19 +261,19 @@ impl Cursor {
         let module = modules.module(pc)?;
         let mut row = Row::new(Register(0));
         let found = module.row(module.bias.to_vaddr(pc), &mut row).ok()?;
-        interpret::cfa(found.row, &self.frame(&module, memory)).ok()
+        interpret::cfa(found.row, &self.frame(module.bias, memory)).ok()
     }
 
     fn frame<'f, M: Memory + ?Sized>(
         &'f self,
-        module: &Module<'_>,
+        bias: LoadBias,
         memory: &'f M,
     ) -> FrameContext<'f, M> {
         FrameContext {
             abi: self.frame.abi,
             registers: &self.frame.registers,
             memory,
-            bias: module.bias,
+            bias,
             pac_mask: self.frame.pac_mask,
         }
     }
@@ -363,7 +365,7 @@ impl Cursor {
             Some(RegisterRule::Undefined) => return Err(End::Outermost),
             _ => {}
         }
-        let caller = interpret::step(row, &self.frame(module, memory)).map_err(End::Step)?;
+        let caller = interpret::step(row, &self.frame(module.bias, memory)).map_err(End::Step)?;
         let return_address = caller.return_address.ok_or(End::Outermost)?;
         // Code at 0 can be interrupted, by the fault of a call there.
         if return_address.0 == 0 && !row.signal_frame {
@@ -393,9 +395,11 @@ impl Cursor {
         ))
     }
 
+    /// Steps from a frame that no table covers, unless it is the stack's base: by the code that it
+    /// has yet to run, or by a guess.
     #[cold]
     #[inline(never)]
-    fn step_by_guess<S, M>(
+    fn step_without_row<S, M>(
         &self,
         missing: NoRow,
         module: Option<&Module<'_>>,
@@ -416,8 +420,71 @@ impl Cursor {
         if module.is_some_and(|module| self.is_at_base(module, memory)) {
             return Err(End::EntryPoint);
         }
+        if let Some(step) = self.step_by_exit_row(module, modules, memory) {
+            return step;
+        }
         let guess = guess::guess(&self.frame, modules, memory).map_err(|none| none.end(missing))?;
         Ok(guessed_caller(&guess, missing))
+    }
+
+    /// Steps by the code that the frame has yet to run. Its rules hold if the code keeps to the ABI:
+    /// then the caller's code makes a call.
+    #[inline(never)]
+    fn step_by_exit_row<S, M>(
+        &self,
+        module: Option<&Module<'_>>,
+        modules: &S,
+        memory: &M,
+    ) -> Option<Result<(CallerState, StepInfo), End>>
+    where
+        S: Modules + ?Sized,
+        M: Memory + ?Sized,
+    {
+        let (rows, bias) = match module {
+            Some(module) => (module.synthesized?, module.bias),
+            None => {
+                let rows = modules.anonymous_code(self.frame.code.lookup())?;
+                (rows, LoadBias(0))
+            }
+        };
+        let row = rows.exit_row(self.frame.code, bias, &self.frame.registers)?;
+        if row.is_outermost() {
+            return Some(Err(End::Outermost));
+        }
+        let caller = match interpret::step(&row, &self.frame(bias, memory)) {
+            Ok(caller) => caller,
+            Err(error) => {
+                let end = End::Step(error);
+                return end.unreadable().map(|_| Err(end));
+            }
+        };
+        let address = caller.return_address?;
+        let follows_no_call = self.follows_call(address, memory) == Some(false);
+        let code = CodeAddr::Return(address);
+        if follows_no_call || !modules.is_code(code.lookup()) {
+            return None;
+        }
+        let found = StepInfo {
+            evidence: Evidence::Synthesized,
+            cfa: caller.cfa,
+            instead_of: None,
+            signal_frame: false,
+        };
+        let caller = CallerState {
+            code,
+            code_at: caller.return_address_at,
+            registers: caller.registers,
+        };
+        Some(Ok((caller, found)))
+    }
+
+    /// Whether the bytes before an address look like a call; `None` if they are unreadable.
+    fn follows_call<M: Memory + ?Sized>(&self, address: RuntimeAddr, memory: &M) -> Option<bool> {
+        let test = CallTest::anywhere(self.frame.abi.arch)?;
+        let mut before = [0; CALL_WINDOW_BYTES];
+        let window = RuntimeAddr(address.0.wrapping_sub(CALL_WINDOW_BYTES as u64));
+        memory.read(window, &mut before).ok()?;
+        Some(test.passes(Vaddr(address.0), before))
     }
 
     /// Whether the return address is the first byte of a function without a call before it: the
@@ -433,15 +500,8 @@ impl Cursor {
         if !found.is_ok_and(|found| found.entry_start == start) {
             return false;
         }
-        let Some(test) = CallTest::anywhere(self.frame.abi.arch) else {
-            return false;
-        };
-        let mut before = [0; CALL_WINDOW_BYTES];
-        let window = RuntimeAddr(address.0.wrapping_sub(CALL_WINDOW_BYTES as u64));
-        let follows_no_call =
-            memory.read(window, &mut before).is_ok() && !test.passes(start, before);
         // A handler returns to its trampoline in the same way.
-        follows_no_call
+        self.follows_call(address, memory) == Some(false)
             && matches!(
                 guess::trampoline(&self.frame, memory),
                 Err(NoGuess::Implausible)

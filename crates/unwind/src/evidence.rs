@@ -60,6 +60,9 @@ pub enum NoRow {
     /// The module's table does not cover the address.
     #[error("the module's unwind table does not cover the address")]
     Hole,
+    /// No table covers the address, and the module's rows are still being synthesized.
+    #[error("rows for the address are still being made")]
+    Pending,
     /// The entry that covers the address is bad.
     #[error("the unwind table entry is bad: {0}")]
     BadEntry(CfiError),
@@ -148,6 +151,7 @@ impl End {
             End::NoRow(NoRow::NoFile) => "no-file",
             End::NoRow(NoRow::NoTable) => "no-table",
             End::NoRow(NoRow::Hole) => "hole",
+            End::NoRow(NoRow::Pending) => "pending",
             End::NoRow(NoRow::BadEntry(_) | NoRow::BadSframe(_)) => "bad-entry",
             End::NoRow(NoRow::CorruptTable(_)) => "corrupt-table",
             End::Guess { .. } | End::Step(_) => "step-failed",

@@ -10,12 +10,14 @@ use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiSection, Lookup, SectionKind};
 use unspool_compiled_table::CompiledTable;
 use unspool_elf::ElfFile;
-use unspool_rows::{Abi, LoadBias, RuntimeAddr, Vaddr};
+use unspool_rows::{Abi, CodeAddr, LoadBias, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_synthesis::ExitRows;
 use unspool_table_store::{
     NativeObject, NativeTableError, Store, StoreError, TableBytes, TableSource, code, compile,
     embedded, find_or_synthesize, own_key, section_lookup,
 };
 
+use crate::exit_code::{FileCode, SharedExitRows};
 use crate::modules::{EntryCache, Module, ModuleSlot, NativeUnwinder, SynthesizedRows};
 use crate::native::{NativeCode, NativeTable};
 use crate::row_rules::RowRules;
@@ -33,6 +35,7 @@ pub struct FileTables {
     /// The store for synthesized rows, if these are made on first use.
     on_demand: Option<Store>,
     synthesized: OnceLock<Option<OwnedTable>>,
+    exit_rows: SharedExitRows,
     native: OnceLock<NativeTable>,
     /// The file's SFrame as a compiled table, if it has nothing else: made on first use.
     sframe: OnceLock<Option<OwnedTable>>,
@@ -135,6 +138,7 @@ impl FileTables {
     /// The tables of a file, for a cursor. Nothing is read yet.
     #[must_use]
     pub fn new(file: Arc<ElfFile>) -> Self {
+        let exit_rows = SharedExitRows::new(file.abi(), ExitRows::MAX_FUNCTION_INSNS);
         FileTables {
             file,
             for_walks: false,
@@ -143,6 +147,7 @@ impl FileTables {
             source: OnceLock::new(),
             on_demand: None,
             synthesized: OnceLock::new(),
+            exit_rows,
             native: OnceLock::new(),
             sframe: OnceLock::new(),
         }
@@ -335,6 +340,21 @@ impl SynthesizedRows for FileTables {
         }
         let table = self.synthesized.get()?.as_ref()?;
         Some(&table.borrow_dependent().as_ref()?.table)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.on_demand.is_none() && self.synthesized.get().is_none()
+    }
+
+    fn exit_row(
+        &self,
+        code: CodeAddr,
+        bias: LoadBias,
+        registers: &Registers,
+    ) -> Option<Row<'static>> {
+        let module = self.module(LoadBias(0), None, None);
+        let text = FileCode::new(&self.file, module);
+        self.exit_rows.row(code, bias, registers, &text)
     }
 }
 

@@ -8,6 +8,8 @@
 pub mod cursor;
 pub mod evidence;
 #[cfg(feature = "std")]
+mod exit_code;
+#[cfg(feature = "std")]
 mod file_tables;
 mod frame;
 mod guess;
@@ -25,10 +27,12 @@ pub mod walk;
 pub use cursor::{Cursor, RowLookup, Step, StepInfo};
 pub use evidence::{End, Evidence, NoRow};
 #[cfg(feature = "std")]
+pub use exit_code::AnonymousCode;
+#[cfg(feature = "std")]
 pub use file_tables::{CodeTable, FileTables};
 pub use modules::{
     EntryCache, Module, ModuleRow, ModuleSlot, Modules, NativeStep, NativeTarget, NativeUnwinder,
-    ReadNumber,
+    ReadNumber, SynthesizedRows,
 };
 pub use row_rules::RowRules;
 pub use walk::{

@@ -53,6 +53,11 @@ pub trait Modules {
     /// Whether there is executable code at an address, in a module or not. Guesses are checked by
     /// this.
     fn is_code(&self, addr: RuntimeAddr) -> bool;
+
+    /// The code at an address that is in no module, if it can be read.
+    fn anonymous_code(&self, _addr: RuntimeAddr) -> Option<&dyn SynthesizedRows> {
+        None
+    }
 }
 
 /// The number of a module at an address, above 0: the key for caches. It is never reused for
@@ -139,10 +144,23 @@ pub enum NativeTarget {
     Outermost,
 }
 
-/// Rows synthesized from a module's code, where its unwind tables have none.
+/// Rows synthesized from code, where no unwind table has one.
 pub trait SynthesizedRows: fmt::Debug {
-    /// The rows as a compiled table; `None` if there are none. Making them may take long.
+    /// The rows of a module as a compiled table; `None` if there are none. Making them may take
+    /// long.
     fn rows(&self) -> Option<&CompiledTable<'_>>;
+
+    /// Whether another thread is still to make them.
+    fn is_pending(&self) -> bool;
+
+    /// The row of a frame by the code that it has yet to run. `None` if that does not show the
+    /// caller.
+    fn exit_row(
+        &self,
+        code: CodeAddr,
+        bias: LoadBias,
+        registers: &Registers,
+    ) -> Option<Row<'static>>;
 }
 
 /// A cache of entries for addresses of one module. A walk through a recursion looks up the same few
@@ -231,10 +249,11 @@ impl<'m> Module<'m> {
     pub fn row<'e>(&self, pc: Vaddr, row: &'e mut Row<'m>) -> Result<ModuleRow<'e, 'm>, NoRow> {
         let entry = match self.entry_by_table(pc, row) {
             Err(missing @ (NoRow::Hole | NoRow::NoTable)) => {
-                let rows = self
-                    .synthesized
-                    .and_then(SynthesizedRows::rows)
-                    .ok_or(missing)?;
+                let synthesized = self.synthesized.ok_or(missing)?;
+                let rows = match synthesized.rows() {
+                    None if synthesized.is_pending() => Err(NoRow::Pending),
+                    rows => rows.ok_or(missing),
+                }?;
                 let entry = compiled_row(rows, pc, row).map_err(|_| missing)?;
                 (entry, Evidence::Synthesized)
             }

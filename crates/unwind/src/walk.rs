@@ -698,7 +698,11 @@ where
         });
         cursor.move_to(code, registers);
         self.stats.by_cursor += 1;
+        let is_interrupted = matches!(code, CodeAddr::Instruction(_));
         match cursor.step(self.modules, self.memory) {
+            // With all registers, the rest of the frame's code may show its caller.
+            Step::Caller(found) if is_interrupted && found.evidence.is_guess() => None,
+            Step::End(End::NoRow(_)) if is_interrupted => None,
             Step::Caller(found) => {
                 let registers = cursor.registers();
                 let caller = FrameRegisters {

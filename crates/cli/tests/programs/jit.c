@@ -1,4 +1,5 @@
-// Waits below code without a file and a table, which keeps a frame pointer.
+// Waits below code without a file and a table, which keeps a frame pointer. With an argument, it
+// restores the stack pointer from a vector register.
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +12,10 @@ static volatile long sink;
 // push %rbp; mov %rsp, %rbp; sub $32, %rsp; call *%rdi; leave; ret
 static const unsigned char CODE[] = { 0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec,
                                       0x20, 0xff, 0xd7, 0xc9, 0xc3 };
+
+// The same, but: movq %rbp, %xmm0; movq %xmm0, %rsp; pop %rbp; ret
+static const unsigned char BY_VECTOR[] = { 0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7, 0x66,
+                                           0x48, 0x0f, 0x6e, 0xc5, 0x66, 0x48, 0x0f, 0x7e, 0xc4, 0x5d, 0xc3 };
 
 static KEPT void waits(void)
 {
@@ -25,13 +30,17 @@ static KEPT void calls(void (*made)(void (*)(void)))
     sink++;
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    (void)arguments;
     void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
         return 1;
-    memcpy(made, CODE, sizeof CODE);
+    if (count > 1)
+        memcpy(made, BY_VECTOR, sizeof BY_VECTOR);
+    else
+        memcpy(made, CODE, sizeof CODE);
     calls((void (*)(void (*)(void)))made);
     return 0;
 }

@@ -23,7 +23,10 @@ __attribute__((noinline, noclone)) static long deep(long depth)
         for (;;)
             pause();
     }
-    return deep(depth - 1) + here[depth % 12];
+    long result = deep(depth - 1);
+    /* Nor does the code that follows show its caller. */
+    HIDE_FRAME();
+    return result + here[depth % 12];
 }
 
 int main(int count, char **arguments)

@@ -366,6 +366,65 @@ fn exit_paths_of_code_without_a_table() {
     }
 }
 
+/// Recurses through trampolines made at run time, as CPython does for perf.
+const TRAMPOLINES: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+/* sub $8, %rsp; call *%rcx; add $8, %rsp; ret */
+static const unsigned char CODE[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3};
+enum { DEPTH = 20 };
+typedef int function(int left, long, long, void *callee);
+static unsigned char *code;
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (;;) sink++; }
+__attribute__((noinline)) int narrow(int left, long a, long b, void *callee) {
+    if (left == 0) leaf();
+    function *trampoline = (function *)(code + 16 * (left % 8));
+    int result = trampoline(left - 1, a, b, callee);
+    sink++;
+    return result;
+}
+int main(void) {
+    code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int n = 0; n < 8; n++) memcpy(code + 16 * n, CODE, sizeof CODE);
+    alarm(1);
+    return narrow(DEPTH, 0, 0, (void *)narrow);
+}
+"#;
+
+#[test]
+fn trampolines_in_anonymous_memory_show_their_callers() {
+    let program = TestProgram::from_text(TRAMPOLINES, "trampolines", &[]);
+    let target = RecordTarget::Command(program.command(&[]));
+    let (_, profile) = record("trampolines", target, options());
+    let mut expected = vec!["leaf".to_owned(), "narrow".to_owned()];
+    expected.extend(["?", "narrow"].repeat(20).iter().map(ToString::to_string));
+    expected.push("main".to_owned());
+    let mut checked = 0;
+    for sample in profile.samples() {
+        let names = program.names(&profile, sample);
+        if names.first().is_none_or(|name| name != "leaf") {
+            continue;
+        }
+        assert!(
+            names.starts_with(&expected) && sample.end.is_root(),
+            "{names:?}"
+        );
+        let frames = profile.stacks().frames(sample.stack);
+        let evidence: Vec<_> = frames
+            .map(|id| profile.frame(id).unwrap().evidence)
+            .collect();
+        let synthesized = evidence
+            .iter()
+            .filter(|how| **how == FrameEvidence::Synthesized);
+        assert_eq!(synthesized.count(), 20);
+        assert!(!evidence.iter().any(|how| how.is_guess()));
+        checked += 1;
+    }
+    assert!(checked > 50, "{checked}");
+}
+
 /// The number of frames found in copies, and of spliced frames.
 fn count_spliced(profile: &Profile) -> [usize; 2] {
     let frames = profile.samples().iter().flat_map(|sample| {

@@ -56,7 +56,7 @@ fn compare(declared: &Table, made: &Table) -> TableComparison {
     compared
 }
 
-fn table_of(file: &ElfFile) -> Table {
+pub(crate) fn table_of(file: &ElfFile) -> Table {
     let sections = file.eh_frames().unwrap();
     let sections: Vec<_> = sections
         .iter()

@@ -69,6 +69,11 @@ pub(crate) const MUSL: Compiler = Compiler {
     options: &["-g", "-static"],
 };
 
+pub(crate) const MUSL_SHARED: Compiler = Compiler {
+    name: "musl-gcc",
+    options: &["-g"],
+};
+
 impl Compiler {
     fn run(self, directory: &Folder, source: &str, options: &[&str]) -> PathBuf {
         let to = directory.join(source.split('.').next().unwrap());

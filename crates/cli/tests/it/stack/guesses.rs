@@ -1,9 +1,9 @@
 //! Code without a table: guessed frames are marked.
 
-use crate::stack::build::{BuiltProgram, MUSL};
+use crate::stack::build::{BuiltProgram, MUSL, MUSL_SHARED};
 use crate::stack::compare::{ComparedFrame, REGISTERS, has_functions};
 use crate::stack::debugger::{eu_stack, gdb, gdb_process, parse_gdb};
-use crate::stack::run::ready;
+use crate::stack::run::{ready, start};
 use crate::stack::unspool::{PrintedStack, report, report_core, stack};
 
 /// The only thread of a process, which is the program's first.
@@ -12,12 +12,32 @@ fn only_stack(program: &BuiltProgram, pid: u32) -> PrintedStack {
     threads.remove(&pid).unwrap()
 }
 
-/// Code generated at run time is in no file. eu-stack uses the frame pointer, as unspool does; gdb
-/// fails.
+/// Code generated at run time is in no file. Its bytes show the caller; eu-stack uses the frame
+/// pointer, gdb fails.
+#[test]
+fn code_in_anonymous_memory_shows_its_caller() {
+    let program = BuiltProgram::build("jit.c", &["-O2"]);
+    let running = ready(&program, &[]);
+    let found = only_stack(&program, running.pid());
+    assert!(has_functions(&found, &["waits", "calls", "main", "_start"]));
+    assert_eq!(found.guesses(), ["synthesized"]);
+    assert!(found.is_root);
+    let pcs: Vec<u64> = found.frames.iter().map(|frame| frame.pc).collect();
+    let pid = running.pid().to_string();
+    assert_eq!(eu_stack(&["-p", &pid])[&running.pid()], pcs);
+    let core = running.dump_core(&program.directory);
+    let recorded = report_core(&program.directory, &core, program.path());
+    assert_eq!(
+        recorded.threads.values().next().unwrap().frames,
+        found.frames
+    );
+}
+
+/// If its bytes do not show that, its frame pointer is a guess.
 #[test]
 fn code_in_anonymous_memory() {
     let program = BuiltProgram::build("jit.c", &["-O2"]);
-    let running = ready(&program, &[]);
+    let running = ready(&program, &["by-vector"]);
     let pid = running.pid().to_string();
     let found = only_stack(&program, running.pid());
     assert!(has_functions(&found, &["waits", "calls", "main", "_start"]));
@@ -108,6 +128,44 @@ fn in_the_call_that_ends_a_signal_handler() {
     let ours: Vec<_> = found.frames[1..].iter().map(abi_info).collect();
     let theirs: Vec<_> = gdb[1..].iter().map(abi_info).collect();
     assert_eq!(ours, theirs);
+}
+
+/// glibc's `clone3` has no table between its system call and its return, and there new threads
+/// wait for their first turn.
+#[test]
+fn threads_that_begin_are_complete() {
+    let program = BuiltProgram::build("begins_threads.c", &["-O2"]);
+    let running = start(&program, &[]);
+    let mut begun = 0;
+    for _ in 0..30 {
+        let report = report(&program.directory, &[&running.pid().to_string()]);
+        for (tid, stack) in &report.threads {
+            assert!(stack.is_root, "{tid}: {stack:?}");
+            begun += usize::from(*tid != running.pid());
+        }
+    }
+    assert!(begun > 0);
+}
+
+/// musl has no tables: its threads begin in functions that never return.
+#[test]
+fn threads_of_musl_are_complete() {
+    let program = BuiltProgram::build_with(MUSL_SHARED, "waits_in_thread.c", &["-O2"]);
+    let running = ready(&program, &[]);
+    let report = report(&program.directory, &[&running.pid().to_string()]);
+    assert_eq!(report.threads.len(), 2);
+    for (tid, stack) in &report.threads {
+        let outer = match *tid == running.pid() {
+            true => "main",
+            false => "in_thread",
+        };
+        assert!(
+            has_functions(stack, &["waits", "calls", outer]),
+            "{stack:?}"
+        );
+        assert!(stack.is_root, "{stack:?}");
+        assert!(stack.guesses().iter().all(|how| *how == "synthesized"));
+    }
 }
 
 #[test]

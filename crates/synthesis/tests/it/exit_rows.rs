@@ -1,0 +1,156 @@
+//! Rows by exit paths, against compilers' and assemblers' rows of the same code, which are not read.
+
+use std::path::{Path, PathBuf};
+
+use unspool_code_analysis::Lifter;
+use unspool_code_analysis::op::Flow;
+use unspool_elf::ElfFile;
+use unspool_rows::{CfaRule, CodeAddr, Register, RegisterRule, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_synthesis::{ExitRows, RemainingCode};
+use unspool_testing::{Finish as _, Folder, tool};
+
+use crate::tables::table_of;
+
+/// A file's code, as if it had no table.
+struct BareCode<'f>(&'f ElfFile);
+
+impl RemainingCode for BareCode<'_> {
+    fn read(&self, address: Vaddr, into: &mut [u8]) -> usize {
+        let rest = self.0.rest_at(address).unwrap_or_default();
+        rest.iter().zip(into).map(|(from, to)| *to = *from).count()
+    }
+
+    fn row<'r>(&'r self, _: Vaddr, _: &mut Row<'r>) -> bool {
+        false
+    }
+}
+
+/// Comparison with declared rows.
+#[derive(Debug, Default)]
+struct ExitComparison {
+    /// Instructions, and addresses behind calls.
+    frames: usize,
+    /// Frames with a row.
+    found: usize,
+    /// Frames with another caller than the declared row's.
+    others: Vec<CodeAddr>,
+}
+
+/// Whether two rows lead to the same caller, as far as they use the same register.
+fn is_same(found: &Row<'_>, declared: &Row<'_>) -> bool {
+    let (
+        CfaRule::RegisterOffset { register, offset },
+        CfaRule::RegisterOffset {
+            register: other_register,
+            offset: other,
+        },
+    ) = (found.cfa, declared.cfa)
+    else {
+        return declared.is_outermost();
+    };
+    let same_cfa = register != other_register || offset == other;
+    // A register that the path restores is also still in its slot.
+    let same_registers =
+        declared
+            .rules()
+            .all(|(register, rule)| match (rule, found.rule(register)) {
+                (RegisterRule::Offset(declared), Some(RegisterRule::Offset(found))) => {
+                    declared == found
+                }
+                _ => true,
+            });
+    same_cfa && same_registers
+}
+
+fn compare(path: &Path) -> ExitComparison {
+    let file = ElfFile::open(path).unwrap();
+    let table = table_of(&file);
+    let mut lifter = Lifter::new(file.abi()).unwrap();
+    let mut rows = ExitRows::new(file.abi(), ExitRows::MAX_FUNCTION_INSNS).unwrap();
+    let mut compared = ExitComparison::default();
+    let (mut ops, registers) = (Vec::new(), Registers::new());
+    // Stubs of the PLT jump with more than a return address on the stack.
+    let text = file.sections().find(|section| section.name == ".text");
+    let start = text.unwrap().address.unwrap();
+    for span in table.spans().filter(|span| span.start >= start) {
+        let declared = table.row(span.row).unwrap();
+        let mut at = span.start;
+        while at < span.end {
+            let Some(insn) = lifter.decode(file.rest_at(at).unwrap(), at.0, &mut ops) else {
+                break;
+            };
+            let next = at.offset(insn.length as u64);
+            let is_call = matches!(insn.flow, Some(Flow::Call(_) | Flow::IndirectCall));
+            // Padding is not executed.
+            let own = (!insn.is_padding).then_some(CodeAddr::Instruction(RuntimeAddr(at.0)));
+            let mut frames = Vec::from_iter(own);
+            frames.extend(is_call.then_some(CodeAddr::Return(RuntimeAddr(next.0))));
+            for code in frames {
+                let row = rows.row(code, Vaddr(code.address().0), &registers, &BareCode(&file));
+                compared.frames += 1;
+                compared.found += usize::from(row.is_some());
+                if row.is_some_and(|row| !is_same(row, &declared)) {
+                    compared.others.push(code);
+                }
+            }
+            at = next;
+        }
+    }
+    compared
+}
+
+fn build(folder: &Folder, source: &str, options: &[&str]) -> PathBuf {
+    let program = folder.join("program");
+    let source = format!("{}/tests/{source}", env!("CARGO_MANIFEST_DIR"));
+    let mut gcc = tool("gcc");
+    gcc.args(options).arg(source).arg("-o").arg(&program);
+    gcc.succeed();
+    program
+}
+
+#[test]
+fn compilers_declare_the_same_callers() {
+    let folder = Folder::new();
+    for options in [
+        &["-O1"][..],
+        &["-O2"],
+        &["-O2", "-fno-omit-frame-pointer"],
+        &["-Os", "-fcf-protection=full"],
+    ] {
+        let compared = compare(&build(&folder, "functions.c", options));
+        assert_eq!(compared.others, [], "{options:?}: {compared:?}");
+        assert!(
+            compared.found * 4 > compared.frames * 3,
+            "{options:?}: {compared:?}"
+        );
+    }
+}
+
+/// After the system call that starts a thread, the result tells the two threads apart.
+#[test]
+fn the_new_thread_has_no_caller() {
+    let folder = Folder::new();
+    let program = build(&folder, "starts_thread.s", &["-nostdlib", "-static"]);
+    let file = ElfFile::open(&program).unwrap();
+    let symbol = |name: &str| file.symbols().named(name).next().unwrap().address;
+    let code = CodeAddr::Instruction(RuntimeAddr(symbol("behind_call").0));
+    let mut rows = ExitRows::new(file.abi(), ExitRows::MAX_FUNCTION_INSNS).unwrap();
+    let mut row = |result: Option<u64>| {
+        let mut registers = Registers::new();
+        if let Some(result) = result {
+            registers.set(Register(0), result);
+        }
+        let address = symbol("behind_call");
+        let row = rows.row(code, address, &registers, &BareCode(&file));
+        row.map(|row| (row.is_outermost(), row.cfa))
+    };
+    let caller = CfaRule::RegisterOffset {
+        register: Register(7),
+        offset: 24,
+    };
+    for result in [4711, (-22_i64).cast_unsigned()] {
+        assert_eq!(row(Some(result)), Some((false, caller)));
+    }
+    assert_eq!(row(Some(0)), Some((true, CfaRule::Undefined)));
+    assert_eq!(row(None), None);
+}
