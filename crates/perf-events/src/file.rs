@@ -16,6 +16,7 @@ use unspool_files::{FileMap, MapTruncated};
 use crate::counter::SampleRate;
 use crate::record::{CpuMode, RecordHeader, SampleFormat};
 
+mod deferred;
 mod header;
 mod records;
 mod rewrite;

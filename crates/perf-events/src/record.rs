@@ -116,6 +116,13 @@ pub enum Record<'r> {
         /// Suppression starts.
         begins: bool,
     },
+    /// The user's part of a call chain, recorded when the thread returned from the kernel.
+    DeferredChain {
+        /// The number that ends the chain of its samples ([`CallChain::deferred`]).
+        cookie: u64,
+        /// The user addresses, without a marker.
+        chain: CallChain<'r>,
+    },
     /// Another record.
     Other,
 }
@@ -141,7 +148,7 @@ pub struct SampleRecord<'r> {
 
 impl SampleRecord<'_> {
     /// A sample without fields.
-    fn new(mode: CpuMode) -> Self {
+    pub(crate) fn new(mode: CpuMode) -> Self {
         SampleRecord {
             mode,
             ip: 0,
@@ -215,6 +222,24 @@ pub struct MmapRecord<'r> {
     /// Its first address.
     pub start: u64,
     /// Its size in bytes.
+    /// The number of the user addresses if they are in a later record
+    /// ([`Record::DeferredChain`]).
+    #[must_use]
+    pub fn deferred(self) -> Option<u64> {
+        let mut words = self.words();
+        words.find(|word| *word == abi::PERF_CONTEXT_USER_DEFERRED)?;
+        words.next()
+    }
+
+    /// The bytes of the words.
+    pub(crate) fn as_bytes(self) -> &'r [u8] {
+        self.0
+    }
+
+    pub(crate) fn from_bytes(bytes: &'r [u8]) -> Self {
+        CallChain(bytes)
+    }
+
     pub size: u64,
     /// The file offset of its start, in bytes.
     pub offset: u64,
@@ -397,6 +422,14 @@ impl SampleFormat {
             let from_end = count(&[
                 abi::PERF_SAMPLE_TIME,
                 abi::PERF_SAMPLE_ID,
+            abi::PERF_RECORD_CALLCHAIN_DEFERRED => {
+                const FIELD: &str = "call chain";
+                let (cookie, count) = (fields.u64(FIELD)?, fields.u64(FIELD)?);
+                Record::DeferredChain {
+                    cookie,
+                    chain: CallChain(fields.words(count, FIELD)?),
+                }
+            }
                 abi::PERF_SAMPLE_STREAM_ID,
                 abi::PERF_SAMPLE_CPU,
                 abi::PERF_SAMPLE_IDENTIFIER,

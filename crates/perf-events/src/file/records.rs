@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
+use super::deferred::DeferredChains;
 use super::header::{self, behind};
 use super::{DataFile, FileDamage, offset};
 use crate::record::{Record, RecordHeader, SampleId};
@@ -54,18 +55,24 @@ impl DataFile {
     /// of two rounds: 32 bytes each, and their bytes if they are compressed, at most 1 GiB of
     /// these.
     ///
+    /// Samples whose user call chain was recorded later have it, and come when it does.
+    ///
     /// # Errors
     ///
     /// What `each` returns.
     pub fn read<E>(
         &self,
-        each: impl FnMut(FileRecord<'_>) -> Result<(), E>,
+        mut each: impl FnMut(FileRecord<'_>) -> Result<(), E>,
     ) -> Result<ReadSummary, E> {
-        self.read_of(RecordOwner::Kernel, each)
+        let mut deferred = DeferredChains::default();
+        let take = |record: FileRecord<'_>| deferred.take(record, &mut each);
+        let summary = self.read_of(RecordOwner::Kernel, take)?;
+        deferred.finish(&mut each)?;
+        Ok(summary)
     }
 
-    /// The same, with perf's own records in the file's order, except those that only locate other
-    /// records.
+    /// All records as they are, with perf's own in the file's order, except those that only locate
+    /// other records.
     ///
     /// # Errors
     ///

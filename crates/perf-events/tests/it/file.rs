@@ -290,6 +290,83 @@ fn a_file_that_ends_anywhere_is_read_up_to_there() {
     assert_eq!(last, all.len());
 }
 
+/// A record of a recording's stream.
+fn raw_record(kind: u32, words: &[u64]) -> Vec<u8> {
+    let size = u16::try_from(8 + 8 * words.len()).unwrap();
+    let mut bytes = kind.to_le_bytes().to_vec();
+    // Samples are of user code.
+    bytes.extend(2_u16.to_le_bytes());
+    bytes.extend(size.to_le_bytes());
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes
+}
+
+/// A stream with these records of an event with instruction pointer, thread, time and call chain.
+fn stream(records: &[Vec<u8>]) -> Vec<u8> {
+    /// `PERF_RECORD_HEADER_ATTR`.
+    const ATTRIBUTES: u32 = 64;
+    // Software event 0, `PERF_ATTR_SIZE_VER0`; every 1000th; IP, TID, TIME, CALLCHAIN.
+    let mut attributes = vec![1 | 64 << 32, 0, 1000, 0x27, 0];
+    // `sample_id_all`, and the ID after the other fields.
+    attributes.extend([1 << 18, 0, 0, 7]);
+    let mut bytes = b"PERFILE2".to_vec();
+    bytes.extend(16_u64.to_le_bytes());
+    bytes.extend(raw_record(ATTRIBUTES, &attributes));
+    bytes.extend(records.concat());
+    bytes
+}
+
+/// Linux 6.19 and later records the user's part of call chains when the thread returns from the
+/// kernel (`perf_event_open(2)`, PERF_RECORD_CALLCHAIN_DEFERRED).
+#[test]
+fn deferred_call_chains_are_joined_with_their_samples() {
+    const DEFERRED: u64 = (-640_i64).cast_unsigned();
+    let task = |tid: u64| 100 | tid << 32;
+    let sample = |tid, time, cookie| raw_record(9, &[0xabc, task(tid), time, 2, DEFERRED, cookie]);
+    let chain =
+        |tid, time, cookie, address| raw_record(22, &[cookie, 1, address, task(tid), time]);
+    let exit = |tid, time| raw_record(4, &[100 | 1 << 32, tid | 1 << 32, time, task(tid), time]);
+    let records = [
+        sample(1, 10, 71),
+        sample(1, 11, 71),
+        sample(2, 12, 80),
+        chain(1, 13, 71, 0x100),
+        // The chain of the first one is missing.
+        sample(2, 14, 81),
+        chain(2, 15, 81, 0x200),
+        // The thread exits without a chain.
+        sample(2, 16, 82),
+        exit(2, 17),
+        // Both have one time, in any order.
+        chain(3, 18, 90, 0x300),
+        sample(3, 18, 90),
+        // The recording ends.
+        sample(4, 19, 95),
+    ];
+    let file = DataFile::from_bytes(stream(&records)).unwrap();
+    let mut samples = Vec::new();
+    let reading = file.read(|item| -> Result<(), ()> {
+        if let Record::Sample(sample) = item.record {
+            let user: Vec<u64> = sample.chain.user().collect();
+            assert_eq!((sample.ip, item.sample_id.pid), (0xabc, 100));
+            samples.push((item.sample_id.tid, item.sample_id.time, user));
+        }
+        Ok(())
+    });
+    let reading = reading.unwrap();
+    assert_eq!((reading.bad, reading.cut), (0, None));
+    let expected = [
+        (1, 10, vec![0x100]),
+        (1, 11, vec![0x100]),
+        (2, 12, vec![]),
+        (2, 14, vec![0x200]),
+        (2, 16, vec![]),
+        (3, 18, vec![0x300]),
+        (4, 19, vec![]),
+    ];
+    assert_eq!(samples, expected);
+}
+
 #[test]
 fn other_files_are_rejected() {
     let refused = |bytes: &[u8]| DataFile::from_bytes(bytes.to_vec()).unwrap_err();

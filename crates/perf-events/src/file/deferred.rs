@@ -1,0 +1,142 @@
+//! Samples whose user call chain is in a later record (`PERF_RECORD_CALLCHAIN_DEFERRED`).
+//!
+//! Linux can find a user stack when its thread returns from the kernel, where it may read pages that
+//! are not in memory. The sample's chain then ends with a cookie. A record of the same thread with
+//! that cookie has the rest, for all samples since the thread entered the kernel.
+
+use std::collections::HashMap;
+
+use perf_event_open_sys::bindings as abi;
+
+use super::FileRecord;
+use crate::record::{CallChain, Record, RecordHeader, SampleId, SampleRecord};
+
+/// The most samples that wait for their chains: some 10 MB.
+const MAX_WAITING: usize = 1 << 16;
+
+/// A sample without its user call chain.
+#[derive(Debug)]
+struct WaitingSample {
+    cookie: u64,
+    event: usize,
+    sample_id: SampleId,
+    header: RecordHeader,
+    bytes: Vec<u8>,
+    chain: Vec<u8>,
+    raw: Vec<u8>,
+    sample: SampleRecord<'static>,
+}
+
+/// Joins samples with their deferred call chains.
+#[derive(Debug, Default)]
+pub(super) struct DeferredChains {
+    /// By thread, in order of time.
+    waiting: HashMap<u32, Vec<WaitingSample>>,
+    count: usize,
+    /// The last chain of each thread: records of one time may be in any order.
+    last: HashMap<u32, (u64, Vec<u8>)>,
+}
+
+impl DeferredChains {
+    /// Passes a record on, or keeps it until its chain is known. Yields what `each` returns.
+    pub(super) fn take<E>(
+        &mut self,
+        record: FileRecord<'_>,
+        each: &mut impl FnMut(FileRecord<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let tid = record.sample_id.tid;
+        match record.record {
+            Record::Sample(sample) => {
+                let Some(cookie) = sample.chain.deferred() else {
+                    return each(record);
+                };
+                let waiting = WaitingSample::new(cookie, &record, &sample);
+                match self.last.get(&tid) {
+                    Some((known, chain)) if *known == cookie => waiting.join(chain, each),
+                    _ if self.count >= MAX_WAITING => each(record),
+                    _ => {
+                        self.count += 1;
+                        self.waiting.entry(tid).or_default().push(waiting);
+                        Ok(())
+                    }
+                }
+            }
+            Record::DeferredChain { cookie, chain } => {
+                let chain = chain.as_bytes();
+                let waiting = self.waiting.remove(&tid).unwrap_or_default();
+                self.count -= waiting.len();
+                for sample in waiting {
+                    // A thread has one chain at a time: the earlier ones were lost.
+                    let is_its = sample.cookie == cookie;
+                    sample.join(if is_its { chain } else { &[] }, each)?;
+                }
+                self.last.insert(tid, (cookie, chain.to_vec()));
+                Ok(())
+            }
+            Record::Exit(task) => {
+                let waiting = self.waiting.remove(&task.tid).unwrap_or_default();
+                self.count -= waiting.len();
+                self.last.remove(&task.tid);
+                for sample in waiting {
+                    sample.join(&[], each)?;
+                }
+                each(record)
+            }
+            _ => each(record),
+        }
+    }
+
+    /// Passes the samples on that have no chain.
+    pub(super) fn finish<E>(
+        self,
+        each: &mut impl FnMut(FileRecord<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut waiting: Vec<_> = self.waiting.into_values().flatten().collect();
+        waiting.sort_by_key(|sample| sample.sample_id.time);
+        waiting
+            .into_iter()
+            .try_for_each(|sample| sample.join(&[], each))
+    }
+}
+
+impl WaitingSample {
+    fn new(cookie: u64, record: &FileRecord<'_>, sample: &SampleRecord<'_>) -> WaitingSample {
+        WaitingSample {
+            cookie,
+            event: record.event,
+            sample_id: record.sample_id,
+            header: record.header,
+            bytes: record.bytes.to_vec(),
+            chain: sample.chain.as_bytes().to_vec(),
+            raw: sample.raw.to_vec(),
+            sample: SampleRecord {
+                ip: sample.ip,
+                period: sample.period,
+                ..SampleRecord::new(sample.mode)
+            },
+        }
+    }
+
+    /// Passes the sample on with the rest of its chain.
+    fn join<E>(
+        mut self,
+        chain: &[u8],
+        each: &mut impl FnMut(FileRecord<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !chain.is_empty() {
+            self.chain.extend(abi::PERF_CONTEXT_USER.to_le_bytes());
+            self.chain.extend_from_slice(chain);
+        }
+        each(FileRecord {
+            event: self.event,
+            sample_id: self.sample_id,
+            record: Record::Sample(SampleRecord {
+                chain: CallChain::from_bytes(&self.chain),
+                raw: &self.raw,
+                ..self.sample
+            }),
+            header: self.header,
+            bytes: &self.bytes,
+        })
+    }
+}
