@@ -300,7 +300,7 @@ impl Framehop {
 
     fn unwind(&mut self, sample: &SampleRecord<'_>) -> &[u64] {
         self.found.clear();
-        let register = |register| sample.user?.get(Arch::X86_64, register);
+        let register = |register| sample.user.known()?.get(Arch::X86_64, register);
         let (Some(pc), Some(sp), Some(fp)) = (register(RIP), register(RSP), register(RBP)) else {
             return &self.found;
         };

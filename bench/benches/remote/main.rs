@@ -231,7 +231,7 @@ struct DriverInput {
 impl DriverInput {
     /// Adds a sample of user code with registers.
     fn add(&mut self, sample: &SampleRecord<'_>) {
-        let register = |number| sample.user?.get(Arch::X86_64, Register(number));
+        let register = |number| sample.user.known()?.get(Arch::X86_64, Register(number));
         let registers: Option<Vec<u64>> = (0..17).map(register).collect();
         if let Some(registers) = registers {
             let start = registers.get(7).copied().unwrap_or_default();

@@ -29,7 +29,7 @@ pub use file::{
 };
 pub use record::{
     BadRecord, CallChain, CommRecord, CpuMode, MmapFile, MmapRecord, Record, RecordHeader,
-    SampleFormat, SampleId, SampleRecord, TaskRecord, UserStackDump,
+    SampleFormat, SampleId, SampleRecord, TaskRecord, UserRegisters, UserStackDump,
 };
 pub use registers::{SampledRegisters, user_mask};
 pub use ring::{Ring, RingError};

@@ -138,8 +138,8 @@ pub struct SampleRecord<'r> {
     pub period: u64,
     /// The kernel's call chain.
     pub chain: CallChain<'r>,
-    /// The user registers; `None` for a kernel thread, or if not requested.
-    pub user: Option<SampledRegisters<'r>>,
+    /// The user registers.
+    pub user: UserRegisters<'r>,
     /// The top of the user stack.
     pub stack: UserStackDump<'r>,
     /// The raw data of a tracepoint.
@@ -154,9 +154,34 @@ impl SampleRecord<'_> {
             ip: 0,
             period: 1,
             chain: CallChain::default(),
-            user: None,
+            user: UserRegisters::NotRequested,
             stack: UserStackDump::default(),
             raw: &[],
+        }
+    }
+}
+
+/// The user registers of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UserRegisters<'r> {
+    /// The event does not request them.
+    #[default]
+    NotRequested,
+    /// There are none: the sample is of a kernel thread.
+    NoUser,
+    /// They are a 32-bit process's.
+    ThirtyTwoBit,
+    /// These.
+    Known(SampledRegisters<'r>),
+}
+
+impl<'r> UserRegisters<'r> {
+    /// The registers, if they are known.
+    #[must_use]
+    pub fn known(self) -> Option<SampledRegisters<'r>> {
+        match self {
+            UserRegisters::Known(registers) => Some(registers),
+            _ => None,
         }
     }
 }
@@ -197,6 +222,24 @@ impl<'r> CallChain<'r> {
         self.part(|mark| mark == abi::PERF_CONTEXT_USER)
     }
 
+    /// The number of the user addresses if they are in a later record
+    /// ([`Record::DeferredChain`]).
+    #[must_use]
+    pub fn deferred(self) -> Option<u64> {
+        let mut words = self.words();
+        words.find(|word| *word == abi::PERF_CONTEXT_USER_DEFERRED)?;
+        words.next()
+    }
+
+    /// The bytes of the words.
+    pub(crate) fn as_bytes(self) -> &'r [u8] {
+        self.0
+    }
+
+    pub(crate) fn from_bytes(bytes: &'r [u8]) -> Self {
+        CallChain(bytes)
+    }
+
     /// The addresses after selected markers.
     fn part(self, is_meant: impl Fn(u64) -> bool + 'r) -> impl Iterator<Item = u64> + 'r {
         let mut is_in = false;
@@ -222,24 +265,6 @@ pub struct MmapRecord<'r> {
     /// Its first address.
     pub start: u64,
     /// Its size in bytes.
-    /// The number of the user addresses if they are in a later record
-    /// ([`Record::DeferredChain`]).
-    #[must_use]
-    pub fn deferred(self) -> Option<u64> {
-        let mut words = self.words();
-        words.find(|word| *word == abi::PERF_CONTEXT_USER_DEFERRED)?;
-        words.next()
-    }
-
-    /// The bytes of the words.
-    pub(crate) fn as_bytes(self) -> &'r [u8] {
-        self.0
-    }
-
-    pub(crate) fn from_bytes(bytes: &'r [u8]) -> Self {
-        CallChain(bytes)
-    }
-
     pub size: u64,
     /// The file offset of its start, in bytes.
     pub offset: u64,
@@ -397,6 +422,14 @@ impl SampleFormat {
                 out: has(abi::PERF_RECORD_MISC_SWITCH_OUT),
                 preempted: has(abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT),
             },
+            abi::PERF_RECORD_CALLCHAIN_DEFERRED => {
+                const FIELD: &str = "call chain";
+                let (cookie, count) = (fields.u64(FIELD)?, fields.u64(FIELD)?);
+                Record::DeferredChain {
+                    cookie,
+                    chain: CallChain(fields.words(count, FIELD)?),
+                }
+            }
             abi::PERF_RECORD_THROTTLE => Record::Throttle { begins: true },
             abi::PERF_RECORD_UNTHROTTLE => Record::Throttle { begins: false },
             _ => Record::Other,
@@ -422,14 +455,6 @@ impl SampleFormat {
             let from_end = count(&[
                 abi::PERF_SAMPLE_TIME,
                 abi::PERF_SAMPLE_ID,
-            abi::PERF_RECORD_CALLCHAIN_DEFERRED => {
-                const FIELD: &str = "call chain";
-                let (cookie, count) = (fields.u64(FIELD)?, fields.u64(FIELD)?);
-                Record::DeferredChain {
-                    cookie,
-                    chain: CallChain(fields.words(count, FIELD)?),
-                }
-            }
                 abi::PERF_SAMPLE_STREAM_ID,
                 abi::PERF_SAMPLE_CPU,
                 abi::PERF_SAMPLE_IDENTIFIER,
@@ -803,15 +828,17 @@ impl<'r> RecordFields<'r> {
         ))
     }
 
-    fn registers(&mut self, mask: u64) -> Result<Option<SampledRegisters<'r>>, BadRecord> {
+    fn registers(&mut self, mask: u64) -> Result<UserRegisters<'r>, BadRecord> {
         const FIELD: &str = "registers";
         let abi = self.u64(FIELD)?;
         if abi == abi::PERF_SAMPLE_REGS_ABI_NONE.into() {
-            return Ok(None);
+            return Ok(UserRegisters::NoUser);
         }
         let words = self.words(mask.count_ones().into(), FIELD)?;
-        let is_64_bit = abi == abi::PERF_SAMPLE_REGS_ABI_64.into();
-        Ok(is_64_bit.then(|| SampledRegisters::new(mask, words)))
+        Ok(match abi == abi::PERF_SAMPLE_REGS_ABI_64.into() {
+            true => UserRegisters::Known(SampledRegisters::new(mask, words)),
+            false => UserRegisters::ThirtyTwoBit,
+        })
     }
 
     fn stack(&mut self) -> Result<UserStackDump<'r>, BadRecord> {

@@ -1,6 +1,6 @@
 //! Stacks of samples.
 
-use unspool_perf_events::SampleRecord;
+use unspool_perf_events::{CpuMode, SampleRecord, UserRegisters};
 use unspool_profile::{FrameEvidence, RawFrame, StackEnd};
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register, Registers, RuntimeAddr};
@@ -129,7 +129,7 @@ impl Unwinder {
             return self.kernel_call_chain(sample);
         }
         let Some(top) = SampleTop::from_sample(sample, self.arch) else {
-            return StackEnd::NoUserRegisters;
+            return self.sampled_address(sample);
         };
         // A process in the middle of `exec` has no stack any more.
         if sample.stack.bytes.is_empty() && sample.chain.kernel().next().is_some() {
@@ -207,6 +207,29 @@ impl Unwinder {
         stack_end(end)
     }
 
+    /// Takes the sampled address as a frame, where nothing else is known of a stack.
+    fn sampled_address(&mut self, sample: &SampleRecord<'_>) -> StackEnd {
+        let is_user = sample.mode == CpuMode::User;
+        let evidence = match sample.mode {
+            CpuMode::User => Some(FrameEvidence::Registers),
+            // The kernel's own chain begins with it.
+            CpuMode::Kernel if self.frames.is_empty() => Some(FrameEvidence::Kernel),
+            CpuMode::Kernel | CpuMode::Other => None,
+        };
+        self.frames.extend(evidence.map(|evidence| RawFrame {
+            code: CodeAddr::Instruction(RuntimeAddr(sample.ip)),
+            evidence,
+            arguments: None,
+        }));
+        let is_deferred = sample.chain.deferred().is_some();
+        let has_chain = sample.chain.words().len() > 0 && !is_deferred;
+        match sample.user {
+            UserRegisters::ThirtyTwoBit => StackEnd::ThirtyTwoBit,
+            UserRegisters::NotRequested if is_user || !has_chain => StackEnd::NoCallers,
+            _ => StackEnd::NoUserRegisters,
+        }
+    }
+
     /// Takes the frames that the kernel found by frame pointers, in a recording without copied
     /// stacks.
     fn kernel_call_chain(&mut self, sample: &SampleRecord<'_>) -> StackEnd {
@@ -221,8 +244,7 @@ impl Unwinder {
             evidence: FrameEvidence::FramePointer,
             arguments: None,
         }));
-        // It is unknown whether it ended where the stack does.
-        StackEnd::NotCopied
+        StackEnd::CallChain
     }
 }
 
@@ -286,7 +308,7 @@ impl<'s> SampleTop<'s> {
     }
 
     pub(crate) fn from_sample(sample: &SampleRecord<'s>, arch: Arch) -> Option<Self> {
-        let registers = sample.user?;
+        let registers = sample.user.known()?;
         let spec = arch.spec();
         Some(SampleTop {
             arch,
@@ -362,6 +384,7 @@ fn stack_end(end: evidence::End) -> StackEnd {
             NoRow::NoFile => StackEnd::NoFile,
             NoRow::NoTable => StackEnd::NoTable,
             NoRow::Hole => StackEnd::Hole,
+            NoRow::Pending => StackEnd::Pending,
             NoRow::BadEntry(_) | NoRow::BadSframe(_) => StackEnd::BadEntry,
             NoRow::CorruptTable(_) => StackEnd::CorruptTable,
             _ => StackEnd::StepFailed,
@@ -373,4 +396,3 @@ fn stack_end(end: evidence::End) -> StackEnd {
         _ => StackEnd::StepFailed,
     }
 }
-            NoRow::Pending => StackEnd::Pending,

@@ -107,7 +107,7 @@ impl Libdw {
         address_map: &AddressMap,
         sample: &SampleRecord<'_>,
     ) -> Result<Vec<FileAddress>, Error> {
-        let Some(registers) = sample.user else {
+        let Some(registers) = sample.user.known() else {
             return Ok(Vec::new());
         };
         let mut text = String::new();

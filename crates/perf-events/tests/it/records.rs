@@ -108,7 +108,7 @@ fn samples_are_of_the_process_and_its_stack() {
                     samples += 1;
                     last = last.max(origin.time);
                     assert_eq!((origin.pid, origin.tid), (busy.pid(), busy.pid()));
-                    let registers = sample.user.expect("of a process");
+                    let registers = sample.user.known().expect("of a process");
                     let get = |number| {
                         registers
                             .get(Arch::X86_64, Register(number))

@@ -564,6 +564,84 @@ fn imported(path: &Path) -> Profile {
     Profile::read(imported.out.as_slice()).unwrap()
 }
 
+/// The addresses of samples in a recording, sorted, as perf prints them.
+fn printed_addresses(path: &Path) -> Vec<u64> {
+    let script = tool("perf")
+        .args(["script", "-F", "ip", "-i"])
+        .arg(path)
+        .output();
+    let printed = String::from_utf8(script.unwrap().stdout).unwrap();
+    let address = |line: &str| u64::from_str_radix(line.trim(), 16).unwrap();
+    let mut addresses: Vec<u64> = printed.lines().map(address).collect();
+    addresses.sort_unstable();
+    addresses
+}
+
+/// Without call chains, a sample is the address that it was taken at.
+#[test]
+fn samples_without_callers_are_samples() {
+    let program = TestProgram::build("without_callers", &["-static", "-no-pie"]);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("without_callers.data");
+    let record = |options: &[&str]| {
+        let mut perf = tool("perf");
+        perf.args(["record", "-q", "-e", "cpu-clock", "-F", "999"]);
+        perf.args(options).arg("-o").arg(&path);
+        perf.arg(&program.path).arg("10").output().unwrap();
+        imported(&path)
+    };
+    let profile = record(&[]);
+    // The program is not relocated: its addresses are those of its file.
+    let mut addresses: Vec<u64> = Vec::new();
+    for sample in profile.samples() {
+        let mut frames = profile.stacks().frames(sample.stack);
+        let frame = profile.frame(frames.next().unwrap()).unwrap();
+        addresses.push(frame.location().address());
+        assert_eq!((frames.next(), sample.end), (None, StackEnd::NoCallers));
+    }
+    addresses.sort_unstable();
+    assert!(addresses.len() > 500, "{}", addresses.len());
+    assert_eq!(addresses, printed_addresses(&path));
+    let samples: Vec<_> = profile.samples().iter().collect();
+    let completeness = Completeness::new(&profile, &samples);
+    let count = samples.len() as u64;
+    assert_eq!(
+        (completeness.no_callers, completeness.samples()),
+        (count, count)
+    );
+
+    // Nothing was copied that could be too short.
+    let profile = record(&["--call-graph", "fp"]);
+    let mut ends = profile.samples().iter().map(|sample| sample.end);
+    assert!(ends.any(|end| end == StackEnd::CallChain));
+    assert!(!ends.any(|end| end == StackEnd::NotCopied));
+}
+
+/// Runs forever, as a 32-bit program.
+const BUSY_32: &str = r#"
+__asm__(".globl _start; _start: 1: incl %eax; jmp 1b");
+"#;
+
+#[test]
+fn a_32_bit_process_is_recorded_without_callers() {
+    let flags = ["-m32", "-nostdlib", "-static", "-no-pie"];
+    let program = TestProgram::from_text(BUSY_32, "busy_32", &flags);
+    let mut child = program.command(&[]).spawn().unwrap();
+    let options = RecordOptions {
+        duration: Some(Duration::from_millis(500)),
+        ..options()
+    };
+    let target = RecordTarget::Processes(vec![child.id()]);
+    let (_, profile) = record("busy_32", target, options);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let is_user = |sample: &&ProfileSample| sample.end == StackEnd::ThirtyTwoBit;
+    let samples: Vec<_> = profile.samples().iter().filter(is_user).collect();
+    assert!(samples.len() > 100, "{}", samples.len());
+    let names = samples.iter().map(|sample| program.names(&profile, sample));
+    let at_start = names.filter(|names| *names == ["_start"]).count();
+    assert!(at_start * 10 > samples.len() * 9, "{at_start}");
+}
+
 /// A process has the name in the recording, not that of a current process with the same ID.
 #[test]
 fn an_imported_process_is_not_looked_for_in_this_system() {
