@@ -4,20 +4,17 @@ use std::fmt;
 use std::path::Path;
 
 use crate::completeness::{Completeness, IncompleteReason, share};
-use crate::model::{CodeLocation, ProfileRate, StackEnd};
+use crate::model::{CodeLocation, StackEnd};
 use crate::names::short_name;
+use crate::runtime::Runtime;
 
 /// Advice on stacks that end for one reason in one module.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice<'a> {
     /// The reason, and the number of samples with it.
     pub reason: IncompleteReason<'a>,
-    /// The number of samples with a stack.
-    stacks: u64,
-    /// Whether perf recorded them.
-    is_of_perf: bool,
-    /// The sampling rate.
-    rate: ProfileRate,
+    /// All samples.
+    completeness: &'a Completeness,
 }
 
 /// Per mille of stacks: below the first, no advice is given, and below the second, a reason is not
@@ -45,11 +42,37 @@ impl Completeness {
         });
         let advice = worth.map(|reason| Advice {
             reason,
-            stacks,
-            is_of_perf: self.is_of_perf,
-            rate: self.rate,
+            completeness: self,
         });
         advice.take(MAX_ADVICE).collect()
+    }
+}
+
+impl Completeness {
+    /// Advice on code that programs made at run time and that has no name: this many samples are in
+    /// it. `None` for fewer than 1 % of all.
+    #[must_use]
+    pub fn unnamed_code_advice(&self, unnamed: u64) -> Option<String> {
+        let is_more = u128::from(unnamed) * 100 >= u128::from(self.samples());
+        let share = share(unnamed, self.samples());
+        let options = self.options(|runtime| Some(runtime.names_option()));
+        (unnamed > 0 && is_more).then(|| {
+            format!(
+                "{share} of samples are in code made at run time that has no name: its maker must write a perf map or a jitdump{options}"
+            )
+        })
+    }
+
+    /// The options of the runtimes that were found, in parentheses.
+    fn options(&self, option: impl Fn(Runtime) -> Option<&'static str>) -> String {
+        let found = self.runtimes.iter().filter_map(|runtime| {
+            let option = option(*runtime)?;
+            Some(format!("{}: {option}", runtime.name()))
+        });
+        match found.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => none,
+            options => format!(" ({options})"),
+        }
     }
 }
 
@@ -65,8 +88,8 @@ impl Advice<'_> {
         let at = self.reason.location.map_or(0, CodeLocation::address);
         match self.reason.end {
             StackEnd::NoModule => {
-                "code that a program makes at run time must keep frame pointers (Java: -XX:+PreserveFramePointer)"
-                    .to_owned()
+                let options = self.completeness.options(Runtime::stacks_option);
+                format!("code that a program makes at run time must keep frame pointers{options}")
             }
             StackEnd::NoFile => format!(
                 "{name} could not be read: if it was replaced or deleted, restart its program; if it is another user's or in a container, record as root"
@@ -78,20 +101,26 @@ impl Advice<'_> {
             StackEnd::Hole => format!(
                 "the unwind table of {name} has a hole at {at:#x}: assembly needs .cfi directives, C needs -fasynchronous-unwind-tables (musl is mostly built without) or a frame pointer"
             ),
+            StackEnd::Pending => format!(
+                "rows for the code of {name} were still being made: they are kept, so the next recording has them"
+            ),
             StackEnd::BadEntry => format!(
                 "the unwind table of {name} is bad at {at:#x}: `unspool verify {path}` says what is wrong"
             ),
             StackEnd::CorruptTable => format!(
                 "the compiled table of {name} is damaged: `unspool compile {path}` makes a new one"
             ),
-            StackEnd::NotCopied if self.is_of_perf => {
+            StackEnd::NotCopied if self.completeness.is_of_perf => {
                 "perf copied too little of the stacks: `perf record --call-graph dwarf,65528` copies more".to_owned()
+            }
+            StackEnd::CallChain => {
+                "perf recorded chains of frame pointers, which do not say whether they reach the root: `perf record --call-graph dwarf,65528` records stacks".to_owned()
             }
             StackEnd::NotCopied => {
                 "the kernel copies at most 64 KiB of a stack, and the frames beyond were not found: move large variables off the stack; `unspool stack PID` shows whole stacks"
                     .to_owned()
             }
-            StackEnd::NotUnwound => format!("the recorder fell behind: {}", self.rate.remedy()),
+            StackEnd::NotUnwound => format!("the recorder fell behind: {}", self.completeness.rate.remedy()),
             _ => format!(
                 "the unwind table of {name} leads nowhere from {at:#x}, which `unspool show --pc {at:#x} {path}` \
                  shows; a program that makes stacks must mark their ends"
@@ -101,15 +130,9 @@ impl Advice<'_> {
 }
 
 /// The same with the number of stacks.
-            StackEnd::Pending => format!(
-                "rows for the code of {name} were still being made: they are kept, so the next recording has them"
-            ),
 impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = share(self.reason.samples, self.stacks);
+        let share = share(self.reason.samples, self.completeness.stacks());
         write!(f, "for {share} of stacks: {}", self.text())
     }
 }
-            StackEnd::CallChain => {
-                "perf recorded chains of frame pointers, which do not say whether they reach the root: `perf record --call-graph dwarf,65528` records stacks".to_owned()
-            }

@@ -1,12 +1,13 @@
 //! How many stacks reach their root, and why others do not.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use crate::model::{
     CodeLocation, FrameEvidence, FrameId, Meta, ModuleId, Profile, ProfileFrame, ProfileModule,
     ProfileRate, ProfileSample, StackEnd,
 };
+use crate::runtime::Runtime;
 use crate::stacks::{StackId, Stacks};
 
 /// How complete the stacks of some samples are. All numbers count samples, except for frames.
@@ -24,11 +25,11 @@ pub struct Completeness {
     pub kernel_threads: u64,
     /// Samples without user registers.
     pub no_user_registers: u64,
-    /// The number of frames by evidence, counted once for each sample.
     /// Samples recorded without callers.
     pub no_callers: u64,
     /// The same of 32-bit processes.
     pub thirty_two_bit: u64,
+    /// The number of frames by evidence, counted once for each sample.
     pub frames: BTreeMap<FrameEvidence, u64>,
     /// The number of samples lost during the recording, whatever the selection.
     pub lost: u64,
@@ -36,6 +37,8 @@ pub struct Completeness {
     pub is_of_perf: bool,
     /// The sampling rate.
     pub rate: ProfileRate,
+    /// The runtimes that frames are of.
+    pub runtimes: BTreeSet<Runtime>,
 }
 
 /// Stacks that end for the same reason in the same code.
@@ -199,11 +202,11 @@ impl fmt::Display for CompletenessSummary<'_> {
             (of.guessed, "with guessed frames"),
             (of.kernel_threads, "of kernel threads"),
             (of.no_user_registers, "without a user stack"),
+            (of.no_callers, "recorded without callers"),
+            (of.thirty_two_bit, "of 32-bit processes, without callers"),
             (of.lost, "lost"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
-            (of.no_callers, "recorded without callers"),
-            (of.thirty_two_bit, "of 32-bit processes, without callers"),
             write!(f, "; {} {what}", GroupedDigits(count))?;
         }
         Ok(())
@@ -314,11 +317,11 @@ impl CompletenessCounter {
         match end {
             StackEnd::KernelThread => self.all.kernel_threads += samples,
             StackEnd::NoUserRegisters => self.all.no_user_registers += samples,
+            StackEnd::NoCallers => self.all.no_callers += samples,
+            StackEnd::ThirtyTwoBit => self.all.thirty_two_bit += samples,
             end if end.is_root() && is_spliced => self.all.spliced += samples,
             end if end.is_root() => {
                 self.all.complete += samples;
-            StackEnd::NoCallers => self.all.no_callers += samples,
-            StackEnd::ThirtyTwoBit => self.all.thirty_two_bit += samples,
                 self.all.guessed += if is_guessed { samples } else { 0 };
             }
             end => *self.ends.entry((end, outermost)).or_default() += samples,
@@ -338,7 +341,11 @@ impl CompletenessCounter {
         module: impl Fn(ModuleId) -> Option<&'m ProfileModule>,
     ) -> Completeness {
         let kinds = FrameEvidence::ALL.iter().copied().zip(self.frames);
+        let modules: HashSet<ModuleId> = frames.iter().filter_map(ProfileFrame::module).collect();
+        let paths = modules.into_iter().filter_map(&module);
+        let runtimes = paths.filter_map(|module| Runtime::from_path(&module.path));
         Completeness {
+            runtimes: runtimes.collect(),
             incomplete: self.by_module(frames, module),
             frames: kinds.filter(|(_, count)| *count > 0).collect(),
             is_of_perf: meta.tool.starts_with("perf "),
@@ -357,10 +364,7 @@ impl CompletenessCounter {
         for ((end, frame), samples) in &self.ends {
             let frame = frame.and_then(|id| frames.get(id.0 as usize));
             let place = frame.map(ProfileFrame::location);
-            let module = match place {
-                Some(CodeLocation::Module(module, _)) => Some(module),
-                _ => None,
-            };
+            let module = frame.and_then(ProfileFrame::module);
             let places = joined.entry((*end, module)).or_default();
             places.push((*samples, place));
         }

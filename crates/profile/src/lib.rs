@@ -19,6 +19,7 @@ mod names;
 pub mod output;
 mod paths;
 mod reader;
+mod runtime;
 mod selection;
 mod stacks;
 mod writer;
@@ -43,6 +44,7 @@ pub use names::{
     NoNameResolver, ProfileFunction, SourceFrame, StackFunction,
 };
 pub use reader::ProfileReader;
+pub use runtime::Runtime;
 pub use selection::{NamePredicate, Selection};
 pub use stacks::{StackId, StackNode, Stacks};
 pub use writer::ProfileWriter;

@@ -250,6 +250,14 @@ impl ProfileFrame {
         self.lookup.offset(u64::from(self.is_return))
     }
 
+    /// Its module; `None` for code in no module.
+    pub(crate) fn module(&self) -> Option<ModuleId> {
+        match self.lookup {
+            CodeLocation::Module(module, _) => Some(module),
+            CodeLocation::Kernel(_) | CodeLocation::Process(..) => None,
+        }
+    }
+
     pub(crate) fn new(raw: RawFrame, lookup: CodeLocation) -> ProfileFrame {
         ProfileFrame {
             lookup,
@@ -356,14 +364,6 @@ pub enum StackEnd {
     Limit,
     /// The recorder fell behind and did not unwind this sample.
     NotUnwound,
-}
-
-impl StackEnd {
-    /// All of them.
-    pub const ALL: [StackEnd; 21] = [
-        StackEnd::Outermost,
-        StackEnd::EntryPoint,
-        StackEnd::KernelThread,
     /// The sample was recorded without callers: its address is the only frame.
     NoCallers,
     /// The same for a 32-bit process.
@@ -373,6 +373,14 @@ impl StackEnd {
     CallChain,
     /// No table covers the address, and its rows were still being made.
     Pending,
+}
+
+impl StackEnd {
+    /// All of them.
+    pub const ALL: [StackEnd; 21] = [
+        StackEnd::Outermost,
+        StackEnd::EntryPoint,
+        StackEnd::KernelThread,
         StackEnd::NoUserRegisters,
         StackEnd::NoModule,
         StackEnd::NoFile,
@@ -387,6 +395,10 @@ impl StackEnd {
         StackEnd::TooManyStacks,
         StackEnd::Limit,
         StackEnd::NotUnwound,
+        StackEnd::NoCallers,
+        StackEnd::ThirtyTwoBit,
+        StackEnd::CallChain,
+        StackEnd::Pending,
     ];
 
     /// Whether the stack reached its root.
@@ -395,10 +407,6 @@ impl StackEnd {
         matches!(self, StackEnd::Outermost | StackEnd::EntryPoint)
     }
 
-        StackEnd::NoCallers,
-        StackEnd::ThirtyTwoBit,
-        StackEnd::CallChain,
-        StackEnd::Pending,
     /// Whether there was a user stack to unwind.
     #[must_use]
     pub fn has_user_stack(self) -> bool {
@@ -430,6 +438,10 @@ impl StackEnd {
             StackEnd::TooManyStacks => "stack changed too often",
             StackEnd::Limit => "limit of frames",
             StackEnd::NotUnwound => "recorder fell behind",
+            StackEnd::NoCallers => "recorded without callers",
+            StackEnd::ThirtyTwoBit => "32-bit process, recorded without callers",
+            StackEnd::CallChain => "end of the kernel's call chain",
+            StackEnd::Pending => "rows still being made",
         }
     }
 
@@ -438,10 +450,6 @@ impl StackEnd {
     pub fn name(self) -> &'static str {
         match self {
             StackEnd::Outermost => "outermost",
-            StackEnd::NoCallers => "recorded without callers",
-            StackEnd::ThirtyTwoBit => "32-bit process, recorded without callers",
-            StackEnd::CallChain => "end of the kernel's call chain",
-            StackEnd::Pending => "rows still being made",
             StackEnd::EntryPoint => "entry-point",
             StackEnd::KernelThread => "kernel-thread",
             StackEnd::NoUserRegisters => "no-user-registers",
@@ -458,6 +466,10 @@ impl StackEnd {
             StackEnd::TooManyStacks => "too-many-stacks",
             StackEnd::Limit => "limit",
             StackEnd::NotUnwound => "not-unwound",
+            StackEnd::NoCallers => "no-callers",
+            StackEnd::ThirtyTwoBit => "32-bit",
+            StackEnd::CallChain => "call-chain",
+            StackEnd::Pending => "pending",
         }
     }
 }
@@ -466,10 +478,6 @@ impl StackEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileSample {
     /// Its time.
-            StackEnd::NoCallers => "no-callers",
-            StackEnd::ThirtyTwoBit => "32-bit",
-            StackEnd::CallChain => "call-chain",
-            StackEnd::Pending => "pending",
     pub time: Time,
     /// Its thread.
     pub thread: ThreadId,

@@ -1,11 +1,12 @@
 //! Selections and sums, compared with sums over a plain list of samples.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::{
     Completeness, CpuState, FunctionId, GroupedDigits, NamedProfile, ProfileModule, ProfileRate,
-    ProfileSample, Selection, StackEnd, StackFunction, Time,
+    ProfileSample, Runtime, Selection, StackEnd, StackFunction, Time,
 };
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
@@ -314,6 +315,44 @@ fn advice_names_the_option_that_was_given() {
             panic!("{advice:?}");
         };
         assert!(advice.text().contains(option), "{}", advice.text());
+    }
+}
+
+/// Advice on code made at run time is for the runtimes that were found, and no others.
+#[test]
+fn advice_names_the_runtime_that_was_found() {
+    let mut in_made_code = made::samples()[0].clone();
+    in_made_code.end = StackEnd::NoModule;
+    let profile = made::profile(&[in_made_code]);
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
+    let mut completeness = Completeness::new(&profile, &all);
+    assert_eq!(completeness.runtimes, [].into());
+    let paths = [
+        (
+            "/usr/lib/jvm/java-17/lib/server/libjvm.so",
+            "Java",
+            "PreserveFramePointer",
+        ),
+        ("/usr/bin/python3.12", "Python", "-X perf_jit"),
+        ("/usr/lib/libluajit-5.1.so.2", "LuaJIT", "-joff"),
+        ("/usr/lib/erlang/bin/beam.smp", "Erlang", "+JPperf"),
+    ];
+    let names = [
+        "Java", "Python", "LuaJIT", "Erlang", "Node", ".NET", "Ruby", "PHP",
+    ];
+    for (path, name, option) in paths {
+        completeness.runtimes = Runtime::from_path(Path::new(path)).into_iter().collect();
+        let advice = completeness.advice()[0].text();
+        let naming = completeness.unnamed_code_advice(1).unwrap();
+        assert!(advice.contains(option), "{advice}");
+        for text in [advice, naming] {
+            let named = names.iter().filter(|name| text.contains(**name));
+            assert_eq!(named.collect::<Vec<_>>(), [&name], "{text}");
+        }
+    }
+    assert_eq!(completeness.unnamed_code_advice(0), None);
+    for path in ["/usr/bin/git", "/usr/lib/libc.so.6", "/opt/nodes"] {
+        assert_eq!(Runtime::from_path(Path::new(path)), None, "{path}");
     }
 }
 
