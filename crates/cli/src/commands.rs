@@ -9,7 +9,6 @@ pub(crate) mod convert;
 pub(crate) mod ctf;
 pub(crate) mod diff;
 pub(crate) mod doctor;
-mod eh_frame;
 mod elf_files;
 pub(crate) mod expr;
 pub(crate) mod generate;

@@ -5,8 +5,8 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use unspool_compiled_table::{
-    CompiledTable, EncodeError, EncodedTable, ExecutableCode, ModuleKey, SourceComparison,
-    TableOpenError, check_digest, compare_calls, compare_rows, encode,
+    CompiledTable, EncodeError, EncodedTable, ExecutableCode, Mismatch, ModuleKey,
+    SourceComparison, TableOpenError, check_digest, compare_calls, compare_rows, encode,
 };
 use unspool_elf::{BuildId, ElfFile, ElfKind, ModuleError, TableKey};
 use unspool_rows::Table;
@@ -39,6 +39,20 @@ pub enum CompileError {
         file: String,
         /// Why.
         error: EncodeError,
+    },
+    /// The compiled table cannot be opened.
+    #[error(transparent)]
+    Open(#[from] TableOpenError),
+    /// The compiled table has other rows than its source.
+    #[error(
+        "{file}: the compiled table differs from its source at {}: {}; this is a bug in unspool, please report it",
+        .mismatch.at, .mismatch.what
+    )]
+    Mismatch {
+        /// The file.
+        file: String,
+        /// The first difference.
+        mismatch: Mismatch,
     },
 }
 
@@ -98,6 +112,27 @@ pub fn compile(file: &ElfFile, source: TableSource) -> Result<CompiledFile, Comp
         source: reading,
         encoded,
     })
+}
+
+/// Compiles the table of a file as [`compile`] does, and proves that the result has the rows of its
+/// source.
+///
+/// # Errors
+///
+/// As for [`compile`]. A result with other rows is an error, too.
+pub fn compile_verified(
+    file: &ElfFile,
+    source: TableSource,
+) -> Result<(CompiledFile, SourceComparison), CompileError> {
+    let made = compile(file, source)?;
+    let comparison = verify(file, &made.source.table, &made.encoded.bytes)?;
+    match comparison.mismatches.first() {
+        None => Ok((made, comparison)),
+        Some(mismatch) => Err(CompileError::Mismatch {
+            file: file.path().to_string_lossy().into_owned(),
+            mismatch: *mismatch,
+        }),
+    }
 }
 
 /// Compares a compiled table with its source, over every address.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod compile;
+pub mod eh_frame;
 mod hash_cache;
 mod native;
 mod source;
@@ -9,7 +10,8 @@ mod store;
 mod synthesis;
 
 pub use compile::{
-    CompileError, CompiledFile, StableFile, code, compile, is_table_of, own_key, verify,
+    CompileError, CompiledFile, StableFile, code, compile, compile_verified, is_table_of, own_key,
+    verify,
 };
 pub use native::{NativeObject, NativeTableError, native_key};
 pub use source::{

@@ -8,33 +8,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_compiled_table::SourceComparison;
-use unspool_elf::{ElfFile, embed};
-use unspool_table_store::{self as tables, CompiledFile, Store, TableSource};
+use unspool_elf::embed;
+use unspool_table_store::{self as tables, Store};
 
 use crate::args::{CompileArgs, CompiledForm, Format};
 use crate::output::{self, ExitCodes};
 
 mod native;
-
-/// Compiles a file's table and verifies it.
-pub(crate) fn make(
-    file: &ElfFile,
-    source: TableSource,
-) -> anyhow::Result<(CompiledFile, SourceComparison)> {
-    let made = tables::compile(file, source)?;
-    let comparison = tables::verify(file, &made.source.table, &made.encoded.bytes)?;
-    if let Some(mismatch) = comparison.mismatches.first() {
-        bail!(
-            "{}: the compiled table differs from its source at {}: {}; this is a bug in unspool, \
-             please report it",
-            file.path().display(),
-            mismatch.at,
-            mismatch.what,
-        );
-    }
-    Ok((made, comparison))
-}
 
 pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     if args.form != CompiledForm::Table {
@@ -100,7 +80,7 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
     let (made, comparison) = if args.no_verify {
         (tables::compile(file, args.from.to_library())?, None)
     } else {
-        let (made, comparison) = make(file, args.from.to_library())?;
+        let (made, comparison) = tables::compile_verified(file, args.from.to_library())?;
         (made, Some(comparison))
     };
     super::report_problems(file, &made.source);

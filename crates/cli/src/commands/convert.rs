@@ -16,9 +16,8 @@ use unspool_cfi::sframe::{
 };
 use unspool_elf::{ElfFile, ElfKind, demangle, embed_sframe};
 use unspool_rows::{Table, Vaddr};
-use unspool_table_store::{self as tables, TableSource};
+use unspool_table_store::{self as tables, TableSource, eh_frame};
 
-use super::eh_frame;
 use crate::args::{ConvertArgs, ConvertTarget, Format, SectionArg, SframeVersionArg};
 use crate::output::{self, EscapedText, ExitCodes};
 
@@ -208,11 +207,11 @@ fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertRepo
                 "{}: it has an .eh_frame, which says more; --output writes the bytes of the other one",
                 path()
             );
-            let elf;
-            (elf, bytes) = eh_frame::embed(file, &reading.table)?;
+            let made = eh_frame::embed(file, &reading.table)?;
+            bytes = made.table_bytes;
             file.check_unchanged()?;
             let permissions = fs::metadata(&args.file)?.permissions();
-            super::write(into, &elf, Some(permissions))?;
+            super::write(into, &made.elf, Some(permissions))?;
             Some(into)
         }
         (None, None) => None,

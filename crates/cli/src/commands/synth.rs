@@ -8,14 +8,12 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use unspool_elf::{ElfFile, ElfKind, Symbols, demangle};
-use unspool_rows::Table;
+use unspool_elf::{Symbols, demangle};
 use unspool_symbols::ModuleFinder;
 use unspool_synthesis::{FunctionCoverage, MissingReason, Synthesis};
-use unspool_table_store::{self as tables, Store, TableSource};
+use unspool_table_store::{self as tables, Store, eh_frame};
 
 use super::compile::as_f64;
-use super::eh_frame;
 use crate::args::{Emit, Format, SynthArgs};
 use crate::output::{self, EscapedText};
 
@@ -38,11 +36,11 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let target = args.into.as_ref().or(args.output.as_ref());
     let (written, bytes) = match (args.emit.unwrap_or(emit), target) {
         (Emit::EhFrame, Some(output)) => {
-            let (elf, bytes) = with_entries(file, &own, &synthesis.table)?;
+            let made = eh_frame::add_entries(file, &own, &synthesis.table)?;
             file.check_unchanged()?;
             let permissions = fs::metadata(&args.file)?.permissions();
-            super::write(output, &elf, Some(permissions))?;
-            (output.clone(), bytes)
+            super::write(output, &made.elf, Some(permissions))?;
+            (output.clone(), made.table_bytes)
         }
         (_, output) => {
             let encoded = tables::compile_synthesized(file, &synthesis.table)?;
@@ -70,21 +68,6 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
         Format::Json => output::document("synth", &report.json())?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The file with its own and the synthesized entries as its `.eh_frame`; and the bytes of the
-/// table.
-fn with_entries(file: &ElfFile, own: &Table, made: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
-    if file.kind() != ElfKind::Relocatable {
-        return eh_frame::embed(file, &eh_frame::concatenate(&[own, made])?);
-    }
-    // Entries that are only in `.debug_frame` are not in `.eh_frame` yet.
-    let nothing = Table::new(own.abi());
-    let there = tables::read_if_any_from(file, TableSource::EhFrame)?;
-    match there.fdes().is_empty() {
-        true => eh_frame::rewrite(file, &nothing, &eh_frame::concatenate(&[own, made])?),
-        false => eh_frame::rewrite(file, &nothing, made),
-    }
 }
 
 /// The result for a file's code.

@@ -18,11 +18,11 @@ use unspool_check::{
 };
 use unspool_elf::{Archive, ElfFile, ElfKind, demangle};
 use unspool_rows::{Table, Vaddr};
-use unspool_table_store::{self as tables, SourceError, TableSource};
+use unspool_table_store::{self as tables, SourceError, TableSource, eh_frame};
 
 use super::allow::SourceTexts;
 use super::context::FindingLocator;
-use crate::commands::{self, MAX_PROBLEMS_PRINTED, eh_frame};
+use crate::commands::{self, MAX_PROBLEMS_PRINTED};
 use crate::output::{self, EscapedText};
 
 /// The most rounds of checking a file. Right rows may prove a path that was not assumed before. Two
@@ -218,9 +218,9 @@ fn written(
             file.path().display()
         );
     }
-    let (elf, _) = match file.kind() {
+    let made = match file.kind() {
         ElfKind::Relocatable => eh_frame::rewrite(file, mended, &Table::new(file.abi()))?,
         _ => eh_frame::embed(first, &eh_frame::replace_entries(own, mended)?)?,
     };
-    Ok(elf)
+    Ok(made.elf)
 }

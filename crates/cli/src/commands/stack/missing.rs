@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use unspool_elf::ElfFile;
 use unspool_process::snapshot_unwinder::SnapshotUnwinder;
-use unspool_table_store::{Store, StoreError, TableSource};
+use unspool_table_store::{
+    CompileError, SourceError, Store, StoreError, TableSource, compile_verified,
+};
 
-use crate::commands::{compile, is_missing};
-use crate::output::{self, short_name};
+use crate::output::{self, short_name, with_causes};
 
 /// Compiles the missing tables of modules into the cache. Failures are notices: one for each
 /// reason, with its modules.
@@ -30,9 +31,10 @@ pub(super) fn compile_missing(unwinder: &SnapshotUnwinder<'_>, store: &Store) {
 
 fn keep(store: &Store, file: &ElfFile) -> Result<(), String> {
     let file = &*store.stable(file);
-    let made = match compile::make(file, TableSource::Auto) {
+    let made = match compile_verified(file, TableSource::Auto) {
         Ok((made, _)) => made,
-        Err(error) if is_missing(&error) => return Ok(()), // As its frames report.
+        // As its frames report.
+        Err(CompileError::Source(SourceError::Missing { .. })) => return Ok(()),
         Err(error) => return Err(without_path(file, &error)),
     };
     match store.keep(file, &made.encoded.bytes) {
@@ -46,8 +48,8 @@ fn keep(store: &Store, file: &ElfFile) -> Result<(), String> {
 }
 
 /// The error without the path that the file was opened by, which may be a link of the kernel's.
-fn without_path(file: &ElfFile, error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
+fn without_path(file: &ElfFile, error: &CompileError) -> String {
+    let text = with_causes(error);
     let path = format!("{}: ", file.path().display());
     text.strip_prefix(&path).unwrap_or(&text).to_owned()
 }
