@@ -1,23 +1,31 @@
-//! Writes CFI directives into assembly without any.
+//! Writes CFI directives into assembly without any, and edits those that are there.
 //!
 //! [`DirectivePlan::new`] takes the object file from the assembly, finds its functions without an
 //! entry, and computes their rows. [`DirectivePlan::write_into`] inserts the directives for these
 //! rows into the text, and changes nothing else. [`DirectivePlan::verify`] checks that the object
 //! file from the new text has these rows.
 //!
-//! It takes files that are already read, and text: it opens nothing, assembles nothing, prints
-//! nothing.
+//! An [`Edit`] changes directives of an [`AssemblySource`], and its steps tell a person how to.
+//!
+//! [`annotate`](fn@annotate) annotates a whole text. The crate takes and returns text: it opens
+//! nothing and prints nothing, and has an [`Assemble`] make the object files.
 #![forbid(unsafe_code)]
 
+mod annotate;
+mod assemble;
 mod conditions;
 mod directives;
+mod edit;
 mod function_rows;
 mod placement;
 mod plan;
 mod refusal;
 mod source;
 
+pub use annotate::{AnnotateError, Annotated, annotate, line_of};
+pub use assemble::{Assemble, AssembleError};
 pub use directives::RegisterSyntax;
+pub use edit::{Edit, EditStep, LineEdit, correct_directive, name_registers};
 pub use plan::DirectivePlan;
 pub use refusal::{AnnotateRefusal, RefusalReason};
 pub use source::{AssemblySource, InsnGap};

@@ -3,6 +3,7 @@
 use core::cell::OnceCell;
 use core::fmt::{self, Write as _};
 use core::ops::Range;
+use std::path::Path;
 
 use crate::conditions::{AssembledLines, ConditionLayout, LineVisibility, SourceDialect};
 
@@ -145,6 +146,10 @@ pub(crate) fn split_word(text: &str) -> (&str, &str) {
     (word, rest.trim_start())
 }
 
+fn extension(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
+}
+
 impl AssemblySource {
     /// A text that the assembler reads as it is: `.s`.
     #[must_use]
@@ -156,6 +161,21 @@ impl AssemblySource {
     #[must_use]
     pub fn preprocessed(text: &str) -> AssemblySource {
         AssemblySource::with_dialect(text, SourceDialect::Preprocessed)
+    }
+
+    /// Whether a file is assembly source, by its name.
+    #[must_use]
+    pub fn is_assembly_path(path: &Path) -> bool {
+        matches!(extension(path), Some("s" | "S" | "sx" | "asm"))
+    }
+
+    /// The text of a file, whose name says whether the C preprocessor reads it.
+    #[must_use]
+    pub fn for_path(path: &Path, text: &str) -> AssemblySource {
+        match extension(path) {
+            Some("S" | "sx") => AssemblySource::preprocessed(text),
+            _ => AssemblySource::new(text),
+        }
     }
 
     fn with_dialect(text: &str, dialect: SourceDialect) -> AssemblySource {

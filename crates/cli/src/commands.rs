@@ -3,6 +3,7 @@
 pub(crate) mod annotate;
 pub(crate) mod assembler;
 pub(crate) mod cache;
+mod cc;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod convert;

@@ -9,12 +9,14 @@
     reason = "a test that cannot be set up fails"
 )]
 
+mod assemble;
 mod command;
 mod folder;
 pub mod packages;
 mod running;
 mod thorough;
 
+pub use assemble::assemble;
 pub use command::{
     Finish, TextOutput, alone, alone_by, command, filter, run_tool, this_test, tool,
 };

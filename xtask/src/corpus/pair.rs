@@ -1,7 +1,10 @@
 //! A corpus file's declarations about itself: the comments at its top.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use super::program::Variant;
 use crate::Error;
@@ -67,6 +70,31 @@ pub fn all() -> Result<Vec<Pair>, Error> {
     }
     pairs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(pairs)
+}
+
+/// The result for each pair, by name, computed on two threads.
+#[must_use]
+pub fn outcomes<T: Send>(
+    pairs: &[Pair],
+    outcome: impl Fn(&Pair) -> T + Sync,
+) -> BTreeMap<String, T> {
+    let (next, outcomes) = (Mutex::new(pairs.iter()), Mutex::new(BTreeMap::new()));
+    let work = || {
+        loop {
+            let pair = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(pair) = pair else { return };
+            let outcome = outcome(pair);
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            outcomes.insert(pair.name.clone(), outcome);
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(work);
+        work();
+    });
+    outcomes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pair {

@@ -85,10 +85,26 @@ impl PairProgram {
         to: &Path,
         assembler: &[&str],
     ) -> Result<PairProgram, Error> {
+        PairProgram::build_with(pair, variant, to, assembler, |_| Ok(()))
+    }
+
+    /// The same with a change of the object file before it is linked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PairProgram::build`], and those of the change.
+    pub fn build_with(
+        pair: &Pair,
+        variant: Variant,
+        to: &Path,
+        assembler: &[&str],
+        change: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<PairProgram, Error> {
         let path = unspool_testing::scratch(to, &pair.name);
         let object = path.with_extension("o");
         let start = path.with_extension("start.o");
         assemble(&pair.path, &object, variant, assembler)?;
+        change(&object)?;
         let driver = folder().join("driver/start.s");
         assemble(&driver, &start, Variant::Right, &["/usr/bin/as"])?;
         let mut link = Command::new(packages::path("/usr/bin/ld")?);

@@ -1,5 +1,6 @@
 //! Examples of edited sources.
 #![cfg(test)]
 
+mod annotate;
 mod conditions;
 mod source;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
+use unspool_assembly::AssemblySource;
 use unspool_check::{
     CheckReport, CheckSubject, CodeOrigin, CodeOrigins, DeclaredTable, FindingCode, RowTotals,
     Severity, SubjectError,
@@ -22,7 +23,6 @@ mod allow;
 #[cfg(target_arch = "x86_64")]
 mod call;
 mod context;
-mod edit;
 mod fix;
 mod github;
 mod json;
@@ -31,11 +31,11 @@ pub(crate) mod repair;
 #[cfg(target_arch = "x86_64")]
 mod run;
 mod sarif;
-pub(super) mod source;
 mod suppress;
 mod suppressions;
 mod text;
 
+use super::cc::CcAssembler;
 use context::{FindingLocator, LocatedFinding};
 use ownership::CodeOwnership;
 use suppress::{Remark, SuppressionSources};
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut failed = Vec::new();
     for path in &args.files {
         let edited = match args.fix {
-            true if source::is_assembly(path) => fix::edit(path, args).map(drop),
+            true if AssemblySource::is_assembly_path(path) => fix::edit(path, args).map(drop),
             true => repair::repair(path),
             false => Ok(()),
         };
@@ -158,7 +158,8 @@ fn check(
     args: &CheckArgs,
     suppressions: &mut SuppressionSources,
 ) -> anyhow::Result<Vec<CheckResult>> {
-    if let Some(object) = source::assemble(path)? {
+    if AssemblySource::is_assembly_path(path) {
+        let object = CcAssembler::from_environment().assemble_file(path)?;
         let file = Arc::new(ElfFile::from_bytes(path, object)?);
         let declarations = declarations_of_source(&file)?;
         let authors = CodeOrigins::from(CodeOrigin::HandWritten);
@@ -172,7 +173,7 @@ fn check(
     }
     let mut check_elf = |file: ElfFile| {
         let file = Arc::new(file);
-        let authors = CodeOwnership::new(&file, args).authors(&file, &source::lines(&file));
+        let authors = CodeOwnership::new(&file, args).authors(&file, &context::lines(&file));
         let checked = match DeclaredTable::read(&file) {
             Ok(declared) => check_file(&file, &declared, authors, args, suppressions)?,
             Err(error) => {
@@ -262,7 +263,7 @@ fn check_file(
     args: &CheckArgs,
     suppressions: &mut SuppressionSources,
 ) -> Result<FileReport, SubjectError> {
-    let lines = origins.has_hand_written().then(|| source::lines(file));
+    let lines = origins.has_hand_written().then(|| context::lines(file));
     let mut subject = CheckSubject::new(file, declarations, origins)?;
     if let Some(lines) = &lines {
         subject = subject.with_lines(lines);

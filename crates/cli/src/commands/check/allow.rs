@@ -111,7 +111,7 @@ impl SourceTexts {
             let text = is_text
                 .then(|| fs::read_to_string(path))
                 .and_then(Result::ok)?;
-            let source = super::source::parsed(path, &text);
+            let source = AssemblySource::for_path(path, &text);
             let allows = AllowComments::parse(&source);
             Some(SourceText {
                 used: vec![false; allows.all.len()],

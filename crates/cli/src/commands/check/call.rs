@@ -1,7 +1,7 @@
 //! `unspool check --call`: calls one function with generated arguments.
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,15 +10,15 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use unspool_assembly::AssemblySource;
 use unspool_elf::{DebugFiles, ElfFile, ElfKind, SearchRoots, Symbols, demangle};
 use unspool_single_step::{
     ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, StopLocation,
 };
 
 use super::run::{self, ModuleRun};
-use super::source;
 use crate::args::{CallArgument, CheckArgs, Format};
-use crate::commands;
+use crate::commands::{self, cc::CcAssembler};
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
 /// The argument registers.
@@ -113,7 +113,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
 
 /// Finds or makes a program that has a file mapped.
 fn host(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
-    if source::is_assembly(path) {
+    if AssemblySource::is_assembly_path(path) {
         return linked(path, function);
     }
     let file = ElfFile::open(path)?;
@@ -175,21 +175,7 @@ fn linked(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
     let folder = tempfile::tempdir().context("no folder to link in")?;
     let folder_path = folder.path().canonicalize()?;
     let program = folder_path.join("linked");
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let begin = format!("-Wl,--entry={function},--unresolved-symbols=ignore-all");
-    let operand = source::as_operand(path);
-    let mut options: Vec<&OsStr> = ["-g", "-no-pie", "-nostartfiles", &begin, "-I"]
-        .map(OsStr::new)
-        .to_vec();
-    options.extend([
-        parent.unwrap_or(Path::new(".")).as_os_str(),
-        operand.as_os_str(),
-        "-o".as_ref(),
-        program.as_os_str(),
-    ]);
-    source::compile(path, "link", &options)?;
+    CcAssembler::from_environment().link(path, function, &program)?;
     Ok(HostProgram {
         _made: Some(folder),
         ..HostProgram::itself(program)

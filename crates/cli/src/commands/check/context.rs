@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
+use unspool_assembly::{AssemblySource, EditStep};
 use unspool_check::{CheckSubject, Finding, FindingCode, ListingLine};
 use unspool_code_analysis::{Analyzer, Lifter};
 use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
 use unspool_rows::Vaddr;
 
 use super::FileReport;
-use super::edit::FixAction;
-use super::source;
 use super::suppressions::Suppression;
 
 /// A finding with its context.
@@ -28,7 +27,7 @@ pub(super) struct LocatedFinding {
     /// The line after which to write the directive.
     pub(super) after_line: Option<u32>,
     /// What `--fix` would do about it, if known.
-    pub(super) advice: Option<FixAction>,
+    pub(super) advice: Option<Vec<EditStep>>,
     /// The command that writes entries for the file, if there is one.
     pub(super) writer: Option<String>,
     /// Why it does not count, if it is suppressed.
@@ -66,7 +65,8 @@ impl LocatedFinding {
     /// The directive to write and where, or another remedy.
     pub(super) fn remedy(&self) -> String {
         if let Some(advice) = &self.advice {
-            return advice.to_string();
+            let steps: Vec<String> = advice.iter().map(EditStep::to_string).collect();
+            return steps.join("; ");
         }
         match (&self.finding.fix, self.after_line, &self.writer) {
             (Some(fix), Some(line), _) => format!("write after line {line}: {fix}"),
@@ -76,6 +76,12 @@ impl LocatedFinding {
             _ => self.finding.remedy(),
         }
     }
+}
+
+/// The line numbers of a file.
+pub(super) fn lines(file: &Arc<ElfFile>) -> Lines {
+    let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
+    Lines::new(Arc::clone(file), &debug, &[])
 }
 
 /// Finds the context of a file's findings.
@@ -171,9 +177,9 @@ impl<'s> FindingLocator<'s> {
 /// The command that writes entries: directives for assembly source, else a file with a table.
 fn writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
     let checked = file.path();
-    let is_source = |source: &&str| source::is_assembly(Path::new(source));
+    let is_source = |source: &&str| AssemblySource::is_assembly_path(Path::new(source));
     match source {
-        _ if source::is_assembly(checked) => {
+        _ if AssemblySource::is_assembly_path(checked) => {
             Some(format!("unspool annotate {}", checked.display()))
         }
         Some(source) if is_source(&source) => Some(format!("unspool annotate {source}")),

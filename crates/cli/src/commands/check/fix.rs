@@ -13,7 +13,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_assembly::{AssemblySource, DirectivePlan, RegisterSyntax};
+use unspool_assembly::{
+    Assemble, AssemblySource, DirectivePlan, Edit, EditStep, LineEdit, RegisterSyntax,
+    correct_directive, line_of, name_registers,
+};
 use unspool_check::{
     CheckReport, CheckSubject, CodeOrigin, Finding, FindingCode, Hint, Severity, i386_register,
 };
@@ -23,12 +26,9 @@ use unspool_rows::{Arch, Register, Vaddr};
 use unspool_table_store as tables;
 
 use super::allow::AllowComments;
-use super::context::LocatedFinding;
-use super::edit::{Edit, FixAction, LineEdit, correct, with_names};
-use super::source;
-
+use super::context::{self, LocatedFinding};
 use crate::args::CheckArgs;
-use crate::commands::annotate::line_of;
+use crate::commands::cc::CcAssembler;
 use crate::output::{self, ExitCodes};
 
 /// Prints what `--fix` would change, and changes nothing.
@@ -52,7 +52,7 @@ pub(super) fn print_diffs(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes the fixes into a file's text; for a preview, returns the diff.
 pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
-    if !source::is_assembly(path) {
+    if !AssemblySource::is_assembly_path(path) {
         bail!(
             "{}: --diff shows edits of assembly source (.s, .S) only: --fix a copy, and compare what `unspool show` prints",
             path.display()
@@ -112,7 +112,7 @@ pub(super) fn advise(
 struct FixResult {
     source: AssemblySource,
     /// The actions on findings of the original text, if known.
-    advice: BTreeMap<FindingKey, FixAction>,
+    advice: BTreeMap<FindingKey, Vec<EditStep>>,
     /// The number of fixed findings.
     fixed: usize,
     /// The remaining findings: their lines, and why.
@@ -224,7 +224,7 @@ struct SourceDraft {
     source: AssemblySource,
     findings: Vec<DraftFinding>,
     /// The edits so far, and the findings that they are about.
-    applied: Vec<(FindingKey, FixAction)>,
+    applied: Vec<(FindingKey, Vec<EditStep>)>,
 }
 
 impl SourceDraft {
@@ -233,10 +233,10 @@ impl SourceDraft {
     }
 
     /// Records the edits since another draft, for findings that are gone.
-    fn follow(&mut self, before: &SourceDraft, advice: Option<&FixAction>) {
+    fn follow(&mut self, before: &SourceDraft, advice: Option<&[EditStep]>) {
         let keys = self.keys();
         let gone = before.keys().into_iter().filter(|key| !keys.contains(key));
-        let gone = gone.filter_map(|key| Some((key.clone(), advice?.clone())));
+        let gone = gone.filter_map(|key| Some((key.clone(), advice?.to_vec())));
         self.applied = before.applied.iter().cloned().chain(gone).collect();
     }
 
@@ -280,8 +280,10 @@ impl SourceDraft {
 
 /// Fixes a text's findings of a severity and above, in a limited number of trials.
 fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Result<FixResult> {
+    let assembler = CcAssembler::from_environment();
     let fixer = Fixer {
         path,
+        assembler: &assembler,
         syntax: RegisterSyntax::detect(text),
         least,
         trials: Cell::new(trials),
@@ -325,6 +327,7 @@ enum FixScope {
 /// The state shared by all drafts.
 struct Fixer<'p> {
     path: &'p Path,
+    assembler: &'p dyn Assemble,
     syntax: RegisterSyntax,
     least: Severity,
     /// The number of drafts that may still be examined.
@@ -334,10 +337,10 @@ struct Fixer<'p> {
 impl Fixer<'_> {
     /// The text of the file, with the code that each line makes.
     fn read(&self, text: &str) -> anyhow::Result<AssemblySource> {
-        let source = source::parsed(self.path, text);
-        let object = source::assemble_text(text, self.path)?;
+        let source = AssemblySource::for_path(self.path, text);
+        let object = self.assembler.assemble(text, self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
-        let lines = source::lines(&file);
+        let lines = context::lines(&file);
         let ranges = file.executable_ranges().into_iter();
         let addresses = ranges.flat_map(|range| range.start.0..range.end.0);
         let made: BTreeSet<u32> = addresses
@@ -350,10 +353,10 @@ impl Fixer<'_> {
     fn examine(&self, source: AssemblySource) -> anyhow::Result<SourceDraft> {
         let left = self.trials.get().checked_sub(1);
         self.trials.set(left.context("there were too many trials")?);
-        let object = source::assemble_text(&source.to_string(), self.path)?;
+        let object = self.assembler.assemble(&source.to_string(), self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
         let declarations = super::declarations_of_source(&file)?;
-        let lines = source::lines(&file);
+        let lines = context::lines(&file);
         let subject = CheckSubject::new(&file, &declarations, CodeOrigin::HandWritten)?;
         let mut subject = subject.with_lines(&lines);
         let findings =
@@ -462,7 +465,7 @@ impl Fixer<'_> {
             _ if is_wanted(&edited) => Some(edited),
             FixScope::Whole => {
                 let mut anew = self.rewrite_entry(draft, section, entry).find(is_wanted)?;
-                anew.follow(draft, Some(&FixAction::Annotate));
+                anew.follow(draft, Some(&[EditStep::Annotate]));
                 Some(anew)
             }
             FixScope::Part => None,
@@ -523,7 +526,7 @@ impl Fixer<'_> {
                     .findings
                     .iter()
                     .any(|other| other.is_in(&finding.key.section, finding.entry));
-                after.follow(draft, edit.advice(&draft.source).as_ref());
+                after.follow(draft, edit.steps(&draft.source).as_deref());
                 best = Some(after);
                 if is_clean {
                     break;
@@ -575,7 +578,7 @@ impl Fixer<'_> {
         let take_out = |line: &u32| Edit(vec![LineEdit::Remove { line: *line }]);
         edits.extend(removable.iter().rev().map(take_out));
         edits.extend(above.iter().rev().filter_map(|line| {
-            let replacement = correct(source.directive(*line), finding.fix.as_ref()?)?;
+            let replacement = correct_directive(source.directive(*line), finding.fix.as_ref()?)?;
             Some(Edit(vec![LineEdit::Replace {
                 line: *line,
                 replacement,
@@ -609,7 +612,7 @@ impl Fixer<'_> {
             Some(self.written(&format!("%{name}")))
         };
         let changes = source.entry_around(line)?.filter_map(|line| {
-            let by = with_names(source.directive(line), name)?;
+            let by = name_registers(source.directive(line), name)?;
             Some(LineEdit::Replace {
                 line,
                 replacement: by,
@@ -654,11 +657,11 @@ impl Fixer<'_> {
         offset: u64,
     ) -> anyhow::Result<Option<SourceDraft>> {
         let assemble = |source: &AssemblySource| -> anyhow::Result<Arc<ElfFile>> {
-            let object = source::assemble_text(&source.to_string(), self.path)?;
+            let object = self.assembler.assemble(&source.to_string(), self.path)?;
             Ok(Arc::new(ElfFile::from_bytes(self.path, object)?))
         };
         let file = assemble(&bare)?;
-        let lines = source::lines(&file);
+        let lines = context::lines(&file);
         let line = |at: Vaddr| line_of(&lines, self.path, at);
         let mut plan = DirectivePlan::new(
             &file,

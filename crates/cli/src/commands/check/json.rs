@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::edit::FixAction;
 use super::suppress::Remark;
 use super::{FileReport, LocatedFinding};
 use crate::output;
@@ -59,7 +58,7 @@ pub(super) fn finding_as_json(located_finding: &LocatedFinding) -> Value {
         "hint": finding.hint.map(|hint| hint.to_string()),
         "remedy": located_finding.remedy(),
         "fix_after_line": located_finding.after_line,
-        "edits": located_finding.advice.as_ref().map(FixAction::as_json),
+        "edits": located_finding.advice,
         "suppressed": located_finding.suppression.as_ref().map(|suppression| json!({
             "by": suppression.kind.name(),
             "reason": suppression.reason,

@@ -3,11 +3,11 @@
 use core::ops::Range;
 use std::path::Path;
 
+use unspool_assembly::AssemblySource;
 use unspool_check::{CodeOrigins, START_FILE_FUNCTIONS};
 use unspool_elf::{Binding, ElfFile, ElfKind, Lines, Symbol};
 use unspool_rows::Vaddr;
 
-use super::source;
 use crate::args::CheckArgs;
 
 /// The authorship of the code in a file.
@@ -40,7 +40,7 @@ impl<'a> CodeOwnership<'a> {
     /// numbers.
     pub(super) fn is_hand_written(&self, source: Option<&Path>) -> bool {
         match source {
-            Some(source) => source::is_assembly(source),
+            Some(source) => AssemblySource::is_assembly_path(source),
             None => self.own.is_some() && self.has_lines,
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use unspool_assembly::AssemblySource;
 use unspool_check::{FindingCode, Severity};
 
 use super::allow::SourceTexts;
@@ -116,7 +117,7 @@ impl SuppressionSources {
     pub(super) fn line_before(&mut self, finding: &LocatedFinding) -> Option<u32> {
         let (source, line) = finding.source.as_ref()?;
         let path = Path::new(source);
-        let is_certain = super::source::is_assembly(path) && !finding.shares_line;
+        let is_certain = AssemblySource::is_assembly_path(path) && !finding.shares_line;
         is_certain.then(|| self.sources.line_before(path, *line))?
     }
 

@@ -2,20 +2,39 @@
 
 use core::fmt;
 
-use serde_json::{Value, json};
-use unspool_assembly::AssemblySource;
+use serde::Serialize;
+
+use crate::source::AssemblySource;
 
 /// One step of an edit. Lines are counted from 1, before the edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum LineEdit {
+pub enum LineEdit {
     /// Inserts a directive before a line.
-    Insert { before: u32, directive: String },
+    Insert {
+        /// The line.
+        before: u32,
+        /// The directive.
+        directive: String,
+    },
     /// Removes a line.
-    Remove { line: u32 },
+    Remove {
+        /// The line.
+        line: u32,
+    },
     /// Replaces a line by another directive.
-    Replace { line: u32, replacement: String },
+    Replace {
+        /// The line.
+        line: u32,
+        /// The other directive.
+        replacement: String,
+    },
     /// Moves the directive of a line to before another line.
-    Move { line: u32, before: u32 },
+    Move {
+        /// The directive's line.
+        line: u32,
+        /// The line that it is moved to.
+        before: u32,
+    },
 }
 
 impl LineEdit {
@@ -32,10 +51,7 @@ impl LineEdit {
         match self {
             LineEdit::Insert { before, directive } => source.insert(*before, [directive.as_str()]),
             LineEdit::Remove { line } => source.remove(*line),
-            LineEdit::Replace {
-                line,
-                replacement: by,
-            } => source.replace(*line, by),
+            LineEdit::Replace { line, replacement } => source.replace(*line, replacement),
             LineEdit::Move { line, before } => {
                 let directive = source.directive(*line).to_owned();
                 // The later line comes first, so that line numbers stay valid.
@@ -64,16 +80,12 @@ impl LineEdit {
                 let (line, directive) = own(*line)?;
                 EditStep::Remove { line, directive }
             }
-            LineEdit::Replace {
-                line,
-                replacement: by,
-            } => {
+            LineEdit::Replace { line, replacement } => {
                 let (line, directive) = own(*line)?;
-                let by = by.clone();
                 EditStep::Replace {
                     line,
                     directive,
-                    replacement: by,
+                    replacement: replacement.clone(),
                 }
             }
             LineEdit::Move { line, before } => {
@@ -91,11 +103,12 @@ impl LineEdit {
 
 /// Simultaneous changes, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Edit(pub(super) Vec<LineEdit>);
+pub struct Edit(pub Vec<LineEdit>);
 
 impl Edit {
     /// The text after the changes.
-    pub(super) fn applied(&self, source: &AssemblySource) -> AssemblySource {
+    #[must_use]
+    pub fn applied(&self, source: &AssemblySource) -> AssemblySource {
         let mut changed = source.clone();
         let mut edits: Vec<&LineEdit> = self.0.iter().collect();
         edits.sort_by_key(|change| change.line());
@@ -106,7 +119,8 @@ impl Edit {
     }
 
     /// Whether it writes a directive with an offset from the CFA, or a CFA definition.
-    pub(super) fn is_counted_from_cfa(&self) -> bool {
+    #[must_use]
+    pub fn is_counted_from_cfa(&self) -> bool {
         let mut written = self.0.iter().filter_map(|change| match change {
             LineEdit::Insert { directive, .. }
             | LineEdit::Replace {
@@ -119,59 +133,57 @@ impl Edit {
         written.any(|(name, _)| counted.contains(&name))
     }
 
-    /// Its effect on the file that the text was made from.
-    pub(super) fn advice(&self, source: &AssemblySource) -> Option<FixAction> {
-        let steps = self.0.iter().map(|change| change.step(source));
-        steps.collect::<Option<_>>().map(FixAction::Steps)
+    /// The changes in lines of the file that the text was made from; `None` if one is of a line that
+    /// is not from that file.
+    #[must_use]
+    pub fn steps(&self, source: &AssemblySource) -> Option<Vec<EditStep>> {
+        self.0.iter().map(|change| change.step(source)).collect()
     }
 }
 
-/// A change, in lines of a file. `after` line 0 is the start of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum EditStep {
+/// A change in lines of the original file, for people ([`Display`](fmt::Display)) and for programs
+/// ([`Serialize`], `docs/json.md`). `after` line 0 is the start of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "do", rename_all = "lowercase")]
+pub enum EditStep {
+    /// Writes a directive.
+    #[serde(rename = "write")]
     Insert {
+        /// The preceding line.
+        #[serde(rename = "after_line")]
         after: u32,
+        /// The directive.
         directive: String,
     },
+    /// Removes a directive.
     Remove {
+        /// Its line.
         line: u32,
+        /// The directive.
         directive: String,
     },
+    /// Replaces a directive.
     Replace {
+        /// Its line.
         line: u32,
+        /// The directive.
         directive: String,
+        /// The other directive.
+        #[serde(rename = "by")]
         replacement: String,
     },
+    /// Moves a directive.
     Move {
+        /// Its line.
         line: u32,
+        /// The directive.
         directive: String,
+        /// The line to precede it.
+        #[serde(rename = "after_line")]
         after: u32,
     },
-}
-
-impl EditStep {
-    fn as_json(&self) -> Value {
-        match self {
-            EditStep::Insert { after, directive } => {
-                json!({ "do": "write", "directive": directive, "after_line": after })
-            }
-            EditStep::Remove { line, directive } => {
-                json!({ "do": "remove", "directive": directive, "line": line })
-            }
-            EditStep::Replace {
-                line,
-                directive,
-                replacement: by,
-            } => json!({ "do": "replace", "directive": directive, "line": line, "by": by }),
-            EditStep::Move {
-                line,
-                directive,
-                after,
-            } => {
-                json!({ "do": "move", "directive": directive, "line": line, "after_line": after })
-            }
-        }
-    }
+    /// Removes the function's directives, and writes all that it needs.
+    Annotate,
 }
 
 impl fmt::Display for EditStep {
@@ -191,42 +203,14 @@ impl fmt::Display for EditStep {
                 directive,
                 after,
             } => write!(f, "move line {line} after line {after}: {directive}"),
-        }
-    }
-}
-
-/// The action of `--fix` on a finding.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FixAction {
-    /// It changes lines.
-    Steps(Vec<EditStep>),
-    /// It removes the function's directives, and writes all that it needs.
-    Annotate,
-}
-
-impl FixAction {
-    pub(super) fn as_json(&self) -> Value {
-        match self {
-            FixAction::Steps(steps) => steps.iter().map(EditStep::as_json).collect(),
-            FixAction::Annotate => json!([{ "do": "annotate" }]),
-        }
-    }
-}
-
-impl fmt::Display for FixAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FixAction::Steps(steps) => {
-                let steps: Vec<String> = steps.iter().map(EditStep::to_string).collect();
-                f.write_str(&steps.join("; "))
-            }
-            FixAction::Annotate => f.write_str("--fix writes all directives of the function"),
+            EditStep::Annotate => f.write_str("--fix writes all directives of the function"),
         }
     }
 }
 
 /// A directive corrected by the operands of the proposed one, if both are about the same rule.
-pub(super) fn correct(directive: &str, fix: &str) -> Option<String> {
+#[must_use]
+pub fn correct_directive(directive: &str, fix: &str) -> Option<String> {
     let (name, operands) = split(directive)?;
     let (fix_name, fix_operands) = split(fix)?;
     let number = operands.last().and_then(|number| parse(number));
@@ -256,10 +240,7 @@ pub(super) fn correct(directive: &str, fix: &str) -> Option<String> {
 }
 
 /// A directive with register names in place of numbers. `None` if it has no such numbers.
-pub(super) fn with_names(
-    directive: &str,
-    name_of: impl Fn(u16) -> Option<String>,
-) -> Option<String> {
+pub fn name_registers(directive: &str, name_of: impl Fn(u16) -> Option<String>) -> Option<String> {
     let (name, operands) = split(directive)?;
     let registers = match name {
         ".cfi_register" => 2,
