@@ -178,7 +178,7 @@ impl ConcreteState<'_> {
         let (origin, offset) = match value.fact() {
             ValueFact::Constant(number) => return Some(number),
             ValueFact::EntryValue(register, offset)
-                if register.0 == self.abi_info.stack_pointer.into() =>
+                if register.0 == u16::from(self.abi_info.stack_pointer) =>
             {
                 let pushed = self.abi_info.call_pushes.unsigned_abs();
                 (self.canonical().wrapping_sub(pushed.into()), offset)

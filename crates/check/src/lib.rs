@@ -3,16 +3,27 @@
 //! [`CheckSubject`] is a file with its table and code. [`CheckSubject::check_unit`] checks the rows
 //! of some functions, instruction by instruction. [`CheckReport`] is the result for a file. Its
 //! [`Finding`]s say what is wrong, why, and what to write.
+//!
+//! A [`FileReport`] is what people and programs get: a [`LocatedFinding`] has its function and source
+//! line, and a [`Suppressor`] knows which ones do not count. It is serialized as JSON
+//! (`docs/json.md`); [`sarif_log`] and [`WorkflowCommands`] are other formats.
+//!
+//! The crate takes files that are open, and text. It prints nothing; a [`ReadSource`] reads the
+//! source files of findings.
 #![forbid(unsafe_code)]
 
 mod coverage;
 mod declared_row;
 mod expressions;
+mod file_report;
 mod finding;
 mod foreign_table;
+mod format;
 mod hint;
 mod listing;
+mod locate;
 mod origin;
+mod ownership;
 mod path;
 mod remedy;
 mod repair;
@@ -21,21 +32,29 @@ mod row_checker;
 mod sframe;
 mod signal;
 mod subject;
+mod suppress;
 mod undeclared_functions;
 mod unit;
 mod unit_checker;
 pub mod wording;
 
 pub use declared_row::{DeclaredRow, RuleLocation};
+pub use file_report::{CheckOptions, FileReport, Strictness, is_kernel_module};
 pub use finding::{Finding, FindingCode, Severity};
 pub use foreign_table::ForeignTable;
+pub use format::{WorkflowCommands, sarif_log};
 pub use hint::{Hint, i386_register};
 pub use listing::ListingLine;
+pub use locate::{FindingLocator, LocatedFinding};
 pub use origin::{CodeOrigin, CodeOrigins, START_FILE_FUNCTIONS};
 pub use path::JumpEdge;
 pub use repair::{RepairRefusal, RepairedEntries};
 pub use report::{CheckReport, RowTotals};
 pub use row_checker::{Aspect, RowVerdicts, Verdict};
 pub use subject::{CheckSubject, DeclaredTable, SubjectError};
+pub use suppress::{
+    AllowComments, Baseline, BaselineError, CommentRemark, ReadSource, SourceTexts, Suppression,
+    SuppressionError, SuppressionKind, Suppressions, Suppressor,
+};
 pub use unit::{CheckedRow, Discrepancy, UnitReport};
 pub use unit_checker::UnitChecker;

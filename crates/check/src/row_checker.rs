@@ -241,7 +241,9 @@ impl<'t> RowChecker<'t> {
         );
         let is_elsewhere = match declared.cfa {
             RuleLocation::Register(register, _) => match state.get(register).fact() {
-                ValueFact::EntryValue(origin, _) => origin.0 != self.abi_info.stack_pointer.into(),
+                ValueFact::EntryValue(origin, _) => {
+                    origin.0 != u16::from(self.abi_info.stack_pointer)
+                }
                 ValueFact::SymbolicBase(..) => false,
                 _ => true,
             },

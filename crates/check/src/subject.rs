@@ -42,12 +42,6 @@ pub struct DeclaredTable {
 }
 
 impl DeclaredTable {
-    /// For a file without a table.
-    #[must_use]
-    pub fn empty(file: &ElfFile) -> DeclaredTable {
-        DeclaredTable::from_table(Table::new(file.abi()))
-    }
-
     /// Reads the table of a file.
     ///
     /// # Errors
@@ -57,6 +51,16 @@ impl DeclaredTable {
         Ok(DeclaredTable::from_table(
             tables::read(file, TableSource::Auto)?.table,
         ))
+    }
+
+    /// Reads the table of a file, or takes an empty one if it has none: if the author of assembly
+    /// wrote no directives, each function is a finding.
+    ///
+    /// # Errors
+    ///
+    /// It has one that cannot be read.
+    pub fn read_if_any(file: &ElfFile) -> Result<DeclaredTable, SubjectError> {
+        Ok(DeclaredTable::from_table(tables::read_if_any(file)?))
     }
 
     /// For a table.

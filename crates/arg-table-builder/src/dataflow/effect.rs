@@ -85,7 +85,7 @@ impl OpContext<'_> {
     pub(super) fn distance(&self, address: AbstractValue) -> Option<i32> {
         match address.fact() {
             ValueFact::EntryValue(register, offset)
-                if register.0 == self.abi_info.stack_pointer.into() =>
+                if register.0 == u16::from(self.abi_info.stack_pointer) =>
             {
                 offset.checked_sub(self.abi_info.call_pushes)
             }

@@ -1,77 +1,34 @@
 //! `unspool check`.
 
-use std::collections::HashSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Value, json};
 use unspool_assembly::AssemblySource;
 use unspool_check::{
-    CheckReport, CheckSubject, CodeOrigin, CodeOrigins, DeclaredTable, FindingCode, RowTotals,
-    Severity, SubjectError,
+    Baseline, CheckOptions, FileReport, FindingCode, LocatedFinding, SourceTexts, Strictness,
+    SubjectError, Suppressions, Suppressor, WorkflowCommands, is_kernel_module, sarif_log,
 };
-use unspool_elf::{Container, ElfFile, ElfKind, ModuleError};
-use unspool_rows::Vaddr;
+use unspool_elf::{Container, DebugFiles, ElfFile, ModuleError, SearchRoots};
+use unspool_files::PlainJson;
 use unspool_table_store::SourceError;
 
+use super::cc::CcAssembler;
 use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, ExitCodes};
 
-mod allow;
 #[cfg(target_arch = "x86_64")]
 mod call;
-mod context;
 mod fix;
-mod github;
-mod json;
-mod ownership;
 pub(crate) mod repair;
 #[cfg(target_arch = "x86_64")]
 mod run;
-mod sarif;
-mod suppress;
-mod suppressions;
 mod text;
-
-use super::cc::CcAssembler;
-use context::{FindingLocator, LocatedFinding};
-use ownership::CodeOwnership;
-use suppress::{Remark, SuppressionSources};
-
-/// The findings of one file.
-struct FileReport {
-    path: PathBuf,
-    /// The archive that contains it.
-    archive: Option<PathBuf>,
-    totals: RowTotals,
-    /// The functions counted in [`RowTotals::assuming_bounds`].
-    assuming_bounds: Vec<Vaddr>,
-    findings: Vec<LocatedFinding>,
-    /// Findings below the reported severity.
-    below_severity: usize,
-    /// Remarks on comments that allow findings.
-    remarks: Vec<Remark>,
-}
-
-impl FileReport {
-    /// Findings without a suppression.
-    fn unsuppressed(&self) -> impl Iterator<Item = &LocatedFinding> {
-        self.findings
-            .iter()
-            .filter(|finding| finding.suppression.is_none())
-    }
-
-    /// Whether there are unsuppressed findings.
-    fn has_findings(&self) -> bool {
-        let findings = self.unsuppressed().map(|finding| finding.finding.severity);
-        let remarks = self.remarks.iter().map(|remark| remark.severity);
-        findings
-            .chain(remarks)
-            .any(|severity| severity != Severity::Note)
-    }
-}
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let args = &args.without_command();
@@ -91,7 +48,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.diff {
         return fix::print_diffs(args);
     }
-    let mut dismissals = SuppressionSources::read(args)?;
+    let mut suppressor = suppressor(args)?;
     let mut checked = Vec::new();
     let mut failed = Vec::new();
     for path in &args.files {
@@ -100,7 +57,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             true => repair::repair(path),
             false => Ok(()),
         };
-        let files = edited.and_then(|()| check(path, args, &mut dismissals));
+        let files = edited.and_then(|()| check(path, args, &mut suppressor));
         for file in files.unwrap_or_else(|error| vec![Err((path.clone(), error))]) {
             match file {
                 Ok(file) => checked.push(file),
@@ -112,15 +69,10 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.own.is_some() {
-        remove_duplicates(&mut checked);
+        FileReport::remove_duplicates(&mut checked);
     }
-    match args.format {
-        CheckFormat::Text => text::print(&checked)?,
-        CheckFormat::Json => json::print(&checked, failed.clone())?,
-        CheckFormat::Sarif => sarif::print(&checked)?,
-        CheckFormat::Github => github::print(&checked)?,
-    }
-    dismissals.end(args, &checked)?;
+    print(args.format, &checked, &failed)?;
+    end(args, &suppressor, &checked)?;
     let has_findings = !args.write_baseline && checked.iter().any(FileReport::has_findings);
     Ok(ExitCode::from(match (failed.is_empty(), has_findings) {
         (false, _) => ExitCodes::COULD_NOT_RUN,
@@ -129,24 +81,111 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }))
 }
 
-/// Removes findings of code that is in several files: a library, and the programs that link it.
-fn remove_duplicates(checked: &mut [FileReport]) {
-    let mut seen = HashSet::new();
-    for file in checked {
-        file.findings.retain(|finding| {
-            let key = (
-                finding.finding.code,
-                finding.function.clone(),
-                finding.finding.subject.clone(),
-            );
-            finding.function.is_none() || seen.insert(key)
-        });
-    }
-}
-
 /// The explanation of a kind of finding.
 fn explanation(code: FindingCode) -> String {
     format!("{} {}\n\n{}\n", code.id(), code.name(), code.explanation())
+}
+
+impl CheckArgs {
+    fn options(&self) -> CheckOptions {
+        CheckOptions {
+            strictness: match (self.strict, self.lenient) {
+                (true, _) => Strictness::Strict,
+                (_, true) => Strictness::Lenient,
+                _ => Strictness::ByOrigin,
+            },
+            own: self.own.clone(),
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        }
+    }
+}
+
+/// Reads the files of suppressions that the command line names.
+fn suppressor(args: &CheckArgs) -> anyhow::Result<Suppressor> {
+    let files = args.suppressions.iter().map(|path| {
+        let suppressions = Suppressions::parse(&super::read_text(path)?);
+        let suppressions = suppressions.map_err(|error| anyhow!("{}:{error}", path.display()))?;
+        Ok((path.clone(), suppressions))
+    });
+    let baseline = match &args.baseline {
+        Some(path) if !args.write_baseline => Baseline::from_json(&super::read_text(path)?)
+            .with_context(|| path.display().to_string())?,
+        _ => Baseline::default(),
+    };
+    Ok(Suppressor {
+        sources: SourceTexts::new(read_source),
+        files: files.collect::<anyhow::Result<_>>()?,
+        baseline,
+    })
+}
+
+/// Reads a source file that debug information names, if it is there and not too large.
+fn read_source(path: &Path) -> Option<(PathBuf, String)> {
+    /// The largest source file to read, in bytes.
+    const MAX_SOURCE_BYTES: u64 = 64 << 20;
+    let path = fs::canonicalize(path).ok()?;
+    let file = unspool_files::open(&path).ok()?;
+    let mut text = String::new();
+    let length = file.take(MAX_SOURCE_BYTES + 1).read_to_string(&mut text);
+    (length.ok()? as u64 <= MAX_SOURCE_BYTES).then_some((path, text))
+}
+
+/// Prints the reports, and the objects of files without one.
+fn print(format: CheckFormat, checked: &[FileReport], failed: &[Value]) -> anyhow::Result<()> {
+    match format {
+        CheckFormat::Text => text::print(checked)?,
+        CheckFormat::Json => {
+            let checked = checked.iter().map(serde_json::to_value);
+            let files = checked.chain(failed.iter().cloned().map(Ok));
+            let body = json!({
+                "unspool": env!("CARGO_PKG_VERSION"),
+                "files": files.collect::<Result<Vec<_>, _>>()?,
+            });
+            output::document("check", &body)?;
+        }
+        CheckFormat::Sarif => {
+            let mut out = output::results();
+            let log = sarif_log(checked, env!("CARGO_PKG_VERSION"));
+            serde_json::to_writer_pretty(PlainJson(&mut out), &log)?;
+            writeln!(out)?;
+            out.flush()?;
+        }
+        CheckFormat::Github => {
+            let mut out = output::text();
+            for file in checked {
+                write!(out, "{}", WorkflowCommands(file))?;
+            }
+            out.flush()?;
+        }
+    }
+    Ok(())
+}
+
+/// Reports unused suppressions, and writes the baseline on request.
+fn end(args: &CheckArgs, suppressor: &Suppressor, checked: &[FileReport]) -> anyhow::Result<()> {
+    for (path, file) in &suppressor.files {
+        for line in file.unused() {
+            let path = path.display();
+            output::notice(&format_args!("{path}:{line}: suppresses no finding"));
+        }
+    }
+    let Some(path) = &args.baseline else {
+        return Ok(());
+    };
+    let name = path.display();
+    if args.write_baseline {
+        let baseline = Baseline::from_reports(checked);
+        let mut text = serde_json::to_vec_pretty(&baseline)?;
+        text.push(b'\n');
+        super::write(path, &text, None)?;
+        let written = baseline.count();
+        output::notice(&format_args!("{name}: {written} findings written"));
+    } else if let gone @ 1.. = suppressor.baseline.count_gone(checked) {
+        output::notice(&format_args!(
+            "{name}: {gone} findings are gone; --write-baseline writes it anew"
+        ));
+    }
+    Ok(())
 }
 
 /// The report of a file, or its name and why it was not checked.
@@ -156,31 +195,29 @@ type CheckResult = Result<FileReport, (PathBuf, anyhow::Error)>;
 fn check(
     path: &Path,
     args: &CheckArgs,
-    suppressions: &mut SuppressionSources,
+    suppressor: &mut Suppressor,
 ) -> anyhow::Result<Vec<CheckResult>> {
+    let options = args.options();
     if AssemblySource::is_assembly_path(path) {
         let object = CcAssembler::from_environment().assemble_file(path)?;
         let file = Arc::new(ElfFile::from_bytes(path, object)?);
-        let declarations = declarations_of_source(&file)?;
-        let authors = CodeOrigins::from(CodeOrigin::HandWritten);
-        let mut checked = check_file(&file, &declarations, authors, args, suppressions)?;
+        let mut checked = FileReport::from_assembled(&file, &options, suppressor)?;
         if !args.fix {
             fix::advise(path, args, &file, &mut checked.findings)?;
         }
-        checked.remarks = suppressions.remarks(path);
         use_given_path(path, &mut checked.findings);
         return Ok(vec![Ok(checked)]);
     }
     let mut check_elf = |file: ElfFile| {
         let file = Arc::new(file);
-        let authors = CodeOwnership::new(&file, args).authors(&file, &context::lines(&file));
-        let checked = match DeclaredTable::read(&file) {
-            Ok(declared) => check_file(&file, &declared, authors, args, suppressions)?,
-            Err(error) => {
-                let checked = check_without_table(&file, authors, args, suppressions)?;
-                checked.ok_or_else(|| anyhow::Error::from(error))?
-            }
-        };
+        let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
+        let checked = FileReport::from_elf(&file, &debug, &options, suppressor)?;
+        if checked.lacks_lines {
+            output::notice(&format_args!(
+                "{}: no line numbers show whose code it is: nothing is reported (build with `debug = \"line-tables-only\"`)",
+                file.path().display()
+            ));
+        }
         file.check_unchanged()?;
         Ok(checked)
     };
@@ -254,111 +291,4 @@ fn is_without_table(error: &anyhow::Error) -> bool {
         error,
         Some(SubjectError::Source(SourceError::Missing { .. }))
     )
-}
-
-fn check_file(
-    file: &Arc<ElfFile>,
-    declarations: &DeclaredTable,
-    origins: CodeOrigins,
-    args: &CheckArgs,
-    suppressions: &mut SuppressionSources,
-) -> Result<FileReport, SubjectError> {
-    let lines = origins.has_hand_written().then(|| context::lines(file));
-    let mut subject = CheckSubject::new(file, declarations, origins)?;
-    if let Some(lines) = &lines {
-        subject = subject.with_lines(lines);
-    }
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let report = CheckReport::from_subject(&mut subject, threads, |_, _| {});
-    let mut checked = FileReport {
-        path: file.path().to_path_buf(),
-        archive: None,
-        totals: report.totals,
-        assuming_bounds: report.functions_assuming_bounds,
-        below_severity: 0,
-        findings: Vec::new(),
-        remarks: Vec::new(),
-    };
-    let Some(mut surroundings) = FindingLocator::new(file, &subject, &report.findings) else {
-        return Ok(checked);
-    };
-    let origin = CodeOwnership::new(file, args);
-    if args.own.is_some() && !origin.has_lines && file.kind() != ElfKind::Relocatable {
-        output::notice(&format_args!(
-            "{}: no line numbers show whose code it is: nothing is reported (build with `debug = \"line-tables-only\"`)",
-            file.path().display()
-        ));
-    }
-    for finding in report.findings {
-        let source = surroundings.source(finding.address);
-        let source_path = source.as_ref().map(|(source, _)| Path::new(source));
-        if !origin.is_own(source_path) {
-            continue;
-        }
-        // In hand-written code everything is reported, in any program, whichever unit has its line
-        // numbers.
-        let code_origin = match origin.is_hand_written(source_path) {
-            true => CodeOrigin::HandWritten,
-            false => subject.origin_at(finding.address),
-        };
-        if finding.severity < minimum_severity(args, code_origin) {
-            // A comment may be about a finding that is reported only on request.
-            suppressions.find_comment(source.as_ref(), finding.code);
-            checked.below_severity += 1;
-            continue;
-        }
-        let mut located_finding = surroundings.locate(finding, source, checked.findings.len());
-        located_finding.suppression = suppressions.find(&checked.path, &located_finding);
-        located_finding.after_line = suppressions.line_before(&located_finding);
-        checked.findings.push(located_finding);
-    }
-    Ok(checked)
-}
-
-/// Checks an object file that has code and no table: its functions lack entries, whoever wrote it.
-/// `None` if the file cannot be checked without a table: without functions, a kernel module, or
-/// linked, since its table may be in another file.
-fn check_without_table(
-    file: &Arc<ElfFile>,
-    origins: CodeOrigins,
-    args: &CheckArgs,
-    suppressions: &mut SuppressionSources,
-) -> Result<Option<FileReport>, SubjectError> {
-    let is_object = file.kind() == ElfKind::Relocatable && !is_kernel_module(file);
-    if !is_object || file.executable_ranges().is_empty() {
-        return Ok(None);
-    }
-    let bare = match declarations_of_source(file) {
-        Ok(declarations) if declarations.table.fdes().is_empty() => declarations,
-        _ => return Ok(None),
-    };
-    let everybody = match origins.has_hand_written() {
-        true => origins,
-        false => CodeOrigins::from(CodeOrigin::HandWritten),
-    };
-    let checked = check_file(file, &bare, everybody, args, suppressions)?;
-    Ok(Some(checked).filter(|checked| !checked.findings.is_empty()))
-}
-
-fn is_kernel_module(file: &ElfFile) -> bool {
-    file.sections().any(|section| section.name == ".modinfo")
-}
-
-/// The declarations of an assembled file. None if its author has written no directive: each
-/// function is a finding then.
-fn declarations_of_source(file: &ElfFile) -> Result<DeclaredTable, SubjectError> {
-    match DeclaredTable::read(file) {
-        Err(SubjectError::Source(SourceError::Missing { .. })) => Ok(DeclaredTable::empty(file)),
-        read => read,
-    }
-}
-
-/// The lowest severity that is reported.
-fn minimum_severity(args: &CheckArgs, origin: CodeOrigin) -> Severity {
-    match (args.strict, args.lenient) {
-        (true, _) => Severity::Note,
-        (_, true) => Severity::Refuted,
-        _ if origin == CodeOrigin::HandWritten => Severity::Unproven,
-        _ => Severity::Refuted,
-    }
 }

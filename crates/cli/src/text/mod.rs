@@ -5,5 +5,4 @@
 
 pub(crate) mod digits;
 pub(crate) mod fit;
-pub(crate) mod pattern;
 pub(crate) mod words;

@@ -18,15 +18,14 @@ use unspool_assembly::{
     correct_directive, line_of, name_registers,
 };
 use unspool_check::{
-    CheckReport, CheckSubject, CodeOrigin, Finding, FindingCode, Hint, Severity, i386_register,
+    AllowComments, CheckReport, CheckSubject, CodeOrigin, DeclaredTable, Finding, FindingCode,
+    Hint, LocatedFinding, Severity, i386_register,
 };
 use unspool_code_analysis::{Analyzer, Lifter};
-use unspool_elf::ElfFile;
+use unspool_elf::{DebugFiles, ElfFile, Lines};
 use unspool_rows::{Arch, Register, Vaddr};
 use unspool_table_store as tables;
 
-use super::allow::AllowComments;
-use super::context::{self, LocatedFinding};
 use crate::args::CheckArgs;
 use crate::commands::cc::CcAssembler;
 use crate::output::{self, ExitCodes};
@@ -59,7 +58,11 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
         );
     }
     let text = super::super::read_text(path)?;
-    let least = super::minimum_severity(args, CodeOrigin::HandWritten).max(Severity::Unproven);
+    let least = args
+        .options()
+        .strictness
+        .minimum_severity(CodeOrigin::HandWritten)
+        .max(Severity::Unproven);
     let fixed = fix(path, &text, least, usize::MAX)?;
     for (line, refusal) in &fixed.refused {
         let line = line.map_or_else(String::new, |line| format!(":{line}"));
@@ -99,7 +102,11 @@ pub(super) fn advise(
         return Ok(());
     }
     let text = super::super::read_text(path)?;
-    let least = super::minimum_severity(args, CodeOrigin::HandWritten).max(Severity::Unproven);
+    let least = args
+        .options()
+        .strictness
+        .minimum_severity(CodeOrigin::HandWritten)
+        .max(Severity::Unproven);
     let fixed = fix(path, &text, least, MAX_ASSEMBLER_RUNS)?;
     for finding in findings {
         let key = FindingKey::new(file, &finding.finding);
@@ -340,7 +347,7 @@ impl Fixer<'_> {
         let source = AssemblySource::for_path(self.path, text);
         let object = self.assembler.assemble(text, self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
-        let lines = context::lines(&file);
+        let lines = Lines::new(Arc::clone(&file), &DebugFiles::default(), &[]);
         let ranges = file.executable_ranges().into_iter();
         let addresses = ranges.flat_map(|range| range.start.0..range.end.0);
         let made: BTreeSet<u32> = addresses
@@ -355,8 +362,8 @@ impl Fixer<'_> {
         self.trials.set(left.context("there were too many trials")?);
         let object = self.assembler.assemble(&source.to_string(), self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
-        let declarations = super::declarations_of_source(&file)?;
-        let lines = context::lines(&file);
+        let declarations = DeclaredTable::read_if_any(&file)?;
+        let lines = Lines::new(Arc::clone(&file), &DebugFiles::default(), &[]);
         let subject = CheckSubject::new(&file, &declarations, CodeOrigin::HandWritten)?;
         let mut subject = subject.with_lines(&lines);
         let findings =
@@ -661,7 +668,7 @@ impl Fixer<'_> {
             Ok(Arc::new(ElfFile::from_bytes(self.path, object)?))
         };
         let file = assemble(&bare)?;
-        let lines = context::lines(&file);
+        let lines = Lines::new(Arc::clone(&file), &DebugFiles::default(), &[]);
         let line = |at: Vaddr| line_of(&lines, self.path, at);
         let mut plan = DirectivePlan::new(
             &file,

@@ -13,15 +13,13 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use unspool_check::{
-    CheckReport, CheckSubject, CodeOrigins, DeclaredTable, Finding, FindingCode, Severity,
-    SubjectError,
+    CheckReport, CheckSubject, CodeOrigins, DeclaredTable, Finding, FindingCode, FindingLocator,
+    Severity, SourceTexts, SubjectError,
 };
-use unspool_elf::{Archive, ElfFile, ElfKind, demangle};
+use unspool_elf::{Archive, DebugFiles, ElfFile, ElfKind, SearchRoots, demangle};
 use unspool_rows::{Table, Vaddr};
 use unspool_table_store::{self as tables, SourceError, TableSource, eh_frame};
 
-use super::allow::SourceTexts;
-use super::context::FindingLocator;
 use crate::commands::{self, MAX_PROBLEMS_PRINTED};
 use crate::output::{self, EscapedText};
 
@@ -156,8 +154,9 @@ impl RepairRound {
         let mut subject = CheckSubject::new(file, &declarations, CodeOrigins::from_file(file))?;
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let report = CheckReport::from_subject(&mut subject, threads, |_, _| {});
-        let surroundings = FindingLocator::new(file, &subject, &report.findings);
-        let sources = RefCell::new(SourceTexts::default());
+        let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
+        let surroundings = FindingLocator::new(file, &debug, &subject, &report.findings);
+        let sources = RefCell::new(SourceTexts::new(super::read_source));
         // `check` itself suppresses these.
         let is_allowed = |finding: &Finding| {
             let source = surroundings

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable, Finding, Severity};
-use unspool_elf::{ElfFile, demangle};
+use unspool_check::{
+    CheckSubject, CodeOrigin, DeclaredTable, Finding, FindingLocator, LocatedFinding, Severity,
+};
+use unspool_elf::{DebugFiles, ElfFile, SearchRoots, demangle};
 use unspool_single_step::{FunctionRun, RowSource, StepReport, StepRequest};
 
-use super::context::{FindingLocator, LocatedFinding};
-use super::json::finding_as_json;
 use super::text::report;
 use crate::args::{Format, StepArgs};
 use crate::commands;
@@ -149,9 +149,10 @@ fn locate_findings(
         return Ok(Vec::new());
     }
     let file = Arc::new(ElfFile::open(path)?);
+    let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
     let declarations = DeclaredTable::from_table(rows.read(&file));
     let subject = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))?;
-    let Some(mut surroundings) = FindingLocator::new(&file, &subject, &findings) else {
+    let Some(mut surroundings) = FindingLocator::new(&file, &debug, &subject, &findings) else {
         return Ok(Vec::new());
     };
     let findings = findings.into_iter().enumerate();
@@ -229,7 +230,7 @@ fn print_json(
 
 pub(super) fn as_json(module: &ModuleRun<'_>) -> Value {
     let finding = |(located_finding, times): (&LocatedFinding, &u64)| {
-        let mut finding = finding_as_json(located_finding);
+        let mut finding = json!(located_finding);
         if let Some(fields) = finding.as_object_mut() {
             fields.insert("times".to_owned(), json!(times));
         }

@@ -3,10 +3,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use unspool_check::{ListingLine, RowTotals, Severity};
+use unspool_check::{FileReport, FindingCode, ListingLine, LocatedFinding, RowTotals, Severity};
 use unspool_rows::Vaddr;
 
-use super::{FileReport, LocatedFinding};
 use crate::output::{self, EscapedText};
 
 pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
@@ -21,11 +20,11 @@ pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
                 report(&mut out, &file.path, finding)?;
             }
             for remark in &file.remarks {
-                writeln!(out, "{remark}")?;
+                let (path, code) = (EscapedText(&remark.path), FindingCode::Allow.id());
+                let (line, severity) = (remark.line, remark.severity.name());
+                writeln!(out, "{path}:{line}: {severity} {code} {}", remark.text)?;
             }
-            let findings = file.unsuppressed().map(|finding| finding.finding.severity);
-            let remarks = file.remarks.iter().map(|remark| remark.severity);
-            for severity in findings.chain(remarks) {
+            for severity in file.severities() {
                 let counts = listed.iter_mut().filter(|(it, _)| *it == severity);
                 counts.for_each(|(_, count)| *count += 1);
             }

@@ -3,23 +3,20 @@
 //! A comment after code applies to its line; a comment on its own line to the next line with code.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use unspool_assembly::AssemblySource;
-use unspool_check::FindingCode;
 
-/// The largest source file to read, in bytes.
-const MAX_SOURCE_BYTES: u64 = 64 << 20;
+use crate::finding::FindingCode;
 
 /// A comment that allows findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AllowComment {
+pub(crate) struct AllowComment {
     /// Its line, counted from 1.
-    pub(super) line: u32,
+    pub(crate) line: u32,
     codes: Vec<FindingCode>,
     /// Why they are allowed. Without a reason, the comment allows nothing.
-    pub(super) reason: String,
+    pub(crate) reason: String,
 }
 
 impl AllowComment {
@@ -47,7 +44,7 @@ impl AllowComment {
     }
 
     /// What is wrong with the comment itself.
-    pub(super) fn problem(&self) -> Option<&'static str> {
+    pub(crate) fn problem(&self) -> Option<&'static str> {
         match (self.codes.is_empty(), self.reason.is_empty()) {
             (true, _) => Some("this allows nothing: write `unspool: allow CFI010 REASON`"),
             (_, true) => Some("this allows nothing without a reason: write it after the code"),
@@ -58,24 +55,20 @@ impl AllowComment {
 
 /// The comments of a text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AllowComments {
-    pub(super) all: Vec<AllowComment>,
+pub struct AllowComments {
+    pub(crate) all: Vec<AllowComment>,
 }
 
 impl AllowComments {
-    pub(super) fn parse(source: &AssemblySource) -> AllowComments {
+    /// Parses the comments of a text.
+    pub fn parse(source: &AssemblySource) -> AllowComments {
         let lines = source.numbered_lines();
         let all = lines.filter_map(|(line, text)| AllowComment::parse(line, text));
         AllowComments { all: all.collect() }
     }
 
     /// The comment that allows a finding on a line of the text.
-    pub(super) fn covering(
-        &self,
-        source: &AssemblySource,
-        line: u32,
-        code: FindingCode,
-    ) -> Option<usize> {
+    pub fn covering(&self, source: &AssemblySource, line: u32, code: FindingCode) -> Option<usize> {
         if self.all.is_empty() {
             return None;
         }
@@ -89,41 +82,70 @@ impl AllowComments {
 }
 
 /// A text with its comments.
+#[derive(Debug)]
 struct SourceText {
+    /// Its file's path, without links.
+    path: PathBuf,
     source: AssemblySource,
     allows: AllowComments,
     /// The comments that have allowed a finding.
     used: Vec<bool>,
 }
 
-/// The source files of findings, if readable.
-#[derive(Default)]
-pub(super) struct SourceTexts {
-    files: HashMap<PathBuf, Option<SourceText>>,
+/// Reads a source file: its path without links, so that one file is one text by all its names, and
+/// its text. `None` if it cannot be read.
+pub type ReadSource = fn(&Path) -> Option<(PathBuf, String)>;
+
+/// The source files of findings, each read once.
+#[derive(Debug)]
+pub struct SourceTexts {
+    read: ReadSource,
+    /// By the name in a finding: the text's place in `texts`, if it can be read.
+    names: HashMap<PathBuf, Option<usize>>,
+    texts: Vec<SourceText>,
 }
 
 impl SourceTexts {
-    fn source_text(&mut self, path: &Path) -> Option<&mut SourceText> {
-        let path = fs::canonicalize(path).ok()?;
-        let known = self.files.entry(path).or_insert_with_key(|path| {
-            let metadata = fs::metadata(path).ok()?;
-            let is_text = metadata.is_file() && metadata.len() <= MAX_SOURCE_BYTES;
-            let text = is_text
-                .then(|| fs::read_to_string(path))
-                .and_then(Result::ok)?;
-            let source = AssemblySource::for_path(path, &text);
+    /// No text yet.
+    #[must_use]
+    pub fn new(read: ReadSource) -> SourceTexts {
+        SourceTexts {
+            read,
+            names: HashMap::new(),
+            texts: Vec::new(),
+        }
+    }
+
+    fn source_text(&mut self, name: &Path) -> Option<&mut SourceText> {
+        let place = match self.names.get(name) {
+            Some(known) => *known,
+            None => {
+                let place = (self.read)(name).map(|(path, text)| self.place_of(path, &text));
+                self.names.insert(name.to_owned(), place);
+                place
+            }
+        };
+        self.texts.get_mut(place?)
+    }
+
+    /// The place of a text that was read, under this name or another.
+    fn place_of(&mut self, path: PathBuf, text: &str) -> usize {
+        let known = self.texts.iter().position(|text| text.path == path);
+        known.unwrap_or_else(|| {
+            let source = AssemblySource::for_path(&path, text);
             let allows = AllowComments::parse(&source);
-            Some(SourceText {
+            self.texts.push(SourceText {
                 used: vec![false; allows.all.len()],
+                path,
                 source,
                 allows,
-            })
-        });
-        known.as_mut()
+            });
+            self.texts.len() - 1
+        })
     }
 
     /// The reason that allows a finding on a line.
-    pub(super) fn reason(&mut self, path: &Path, line: u32, code: FindingCode) -> Option<String> {
+    pub fn reason(&mut self, path: &Path, line: u32, code: FindingCode) -> Option<String> {
         let known = self.source_text(path)?;
         let number = known.allows.covering(&known.source, line, code)?;
         *known.used.get_mut(number)? = true;
@@ -132,14 +154,14 @@ impl SourceTexts {
 
     /// The line of assembly source after which a directive must stand to take effect at an
     /// instruction's line.
-    pub(super) fn line_before(&mut self, path: &Path, line: u32) -> Option<u32> {
+    pub(crate) fn line_before(&mut self, path: &Path, line: u32) -> Option<u32> {
         let source = &self.source_text(path)?.source;
         let place = source.insertion_points_before(line).first().copied();
         place.filter(|_| !source.is_repeated(line))?.checked_sub(1)
     }
 
     /// The comments of a file, and whether each has allowed a finding.
-    pub(super) fn comments(&mut self, path: &Path) -> Vec<(AllowComment, bool)> {
+    pub(crate) fn comments(&mut self, path: &Path) -> Vec<(AllowComment, bool)> {
         let known = self.source_text(path);
         known.map_or_else(Vec::new, |known| {
             let used = known.used.iter().copied();

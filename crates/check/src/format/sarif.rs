@@ -1,39 +1,34 @@
 //! Findings as SARIF 2.1.0 (OASIS, "Static Analysis Results Interchange Format").
 
-use std::io::Write as _;
-
+use serde::Serialize;
 use serde_json::{Value, json};
-use unspool_check::{FindingCode, Severity};
-use unspool_files::PlainJson;
 
-use super::suppressions::{FindingIdentity, Suppression, SuppressionKind};
-use super::{FileReport, LocatedFinding, Remark, suppress};
-use crate::output;
+use crate::file_report::FileReport;
+use crate::finding::{FindingCode, Severity};
+use crate::locate::LocatedFinding;
+use crate::suppress::{CommentRemark, FindingIdentity, Suppression, SuppressionKind};
 
-pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
-    let results = checked.iter().flat_map(|file| {
+/// The log of one run with the reports of these files. `version` is the tool's.
+#[must_use]
+pub fn sarif_log(reports: &[FileReport], version: &str) -> impl Serialize + use<> {
+    let results = reports.iter().flat_map(|file| {
         let findings = file.findings.iter().map(|finding| result(file, finding));
         findings
             .chain(file.remarks.iter().map(remark))
             .collect::<Vec<_>>()
     });
-    let log = json!({
+    json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": {
                 "name": "unspool",
-                "version": env!("CARGO_PKG_VERSION"),
+                "version": version,
                 "rules": FindingCode::all().map(rule).collect::<Vec<_>>(),
             }},
             "results": results.collect::<Vec<_>>(),
         }],
-    });
-    let mut out = output::results();
-    serde_json::to_writer_pretty(PlainJson(&mut out), &log)?;
-    writeln!(out)?;
-    out.flush()?;
-    Ok(())
+    })
 }
 
 fn rule(code: FindingCode) -> Value {
@@ -47,7 +42,7 @@ fn rule(code: FindingCode) -> Value {
 
 fn result(file: &FileReport, located_finding: &LocatedFinding) -> Value {
     let finding = &located_finding.finding;
-    let (path, line) = located_finding.place(file);
+    let (path, line) = located_finding.place(&file.path);
     let artifact = json!({ "uri": uri(&path) });
     let location = match line {
         // The compiler's line 0 means "none".
@@ -70,7 +65,7 @@ fn result(file: &FileReport, located_finding: &LocatedFinding) -> Value {
 }
 
 /// A remark on a comment.
-fn remark(remark: &Remark) -> Value {
+fn remark(remark: &CommentRemark) -> Value {
     json!({
         "ruleId": FindingCode::Allow.id(),
         "level": level(remark.severity),
@@ -98,7 +93,7 @@ fn fingerprint(file: &FileReport, finding: &LocatedFinding) -> String {
         file,
         function,
         subject,
-    } = suppress::identity(&file.path, finding);
+    } = FindingIdentity::new(&file.path, finding);
     format!("{code}:{file}:{function}:{subject}")
 }
 

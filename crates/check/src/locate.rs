@@ -5,51 +5,59 @@ use std::path::Path;
 use std::sync::Arc;
 
 use unspool_assembly::{AssemblySource, EditStep};
-use unspool_check::{CheckSubject, Finding, FindingCode, ListingLine};
 use unspool_code_analysis::{Analyzer, Lifter};
-use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
+use unspool_elf::{DebugFiles, ElfFile, Lines, Symbols, demangle};
 use unspool_rows::Vaddr;
 
-use super::FileReport;
-use super::suppressions::Suppression;
+use crate::finding::{Finding, FindingCode};
+use crate::listing::ListingLine;
+use crate::subject::CheckSubject;
+use crate::suppress::Suppression;
 
 /// A finding with its context.
-pub(super) struct LocatedFinding {
-    pub(super) finding: Finding,
-    /// The function, with the distance from its start.
-    pub(super) function: Option<(String, u64)>,
-    pub(super) source: Option<(String, u32)>,
-    pub(super) lines: Vec<ListingLine>,
+#[derive(Debug, Clone)]
+pub struct LocatedFinding {
+    /// The finding.
+    pub finding: Finding,
+    /// The function, with the distance from its start in bytes.
+    pub function: Option<(String, u64)>,
+    /// The source file, and the line in it.
+    pub source: Option<(String, u32)>,
+    /// The instructions around it.
+    pub lines: Vec<ListingLine>,
     /// The jumps on a path to it: addresses, and lines of the same source.
-    pub(super) path: Vec<[(Vaddr, Option<u32>); 2]>,
+    pub path: Vec<[(Vaddr, Option<u32>); 2]>,
     /// Whether the preceding instruction is from the same source line.
-    pub(super) shares_line: bool,
+    pub shares_line: bool,
     /// The line after which to write the directive.
-    pub(super) after_line: Option<u32>,
-    /// What `--fix` would do about it, if known.
-    pub(super) advice: Option<Vec<EditStep>>,
-    /// The command that writes entries for the file, if there is one.
-    pub(super) writer: Option<String>,
+    pub after_line: Option<u32>,
+    /// What a fix would do about it, if known.
+    pub advice: Option<Vec<EditStep>>,
+    /// The command or option that writes an entry for its code.
+    pub entry_writer: String,
     /// Why it does not count, if it is suppressed.
-    pub(super) suppression: Option<Suppression>,
+    pub suppression: Option<Suppression>,
 }
 
 impl LocatedFinding {
     /// The source file and line, or without line numbers the checked file.
-    pub(super) fn place<'a>(&'a self, file: &'a FileReport) -> (Cow<'a, str>, Option<u32>) {
+    #[must_use]
+    pub fn place<'a>(&'a self, checked: &'a Path) -> (Cow<'a, str>, Option<u32>) {
         match &self.source {
             Some((source, line)) => (source.as_str().into(), Some(*line)),
-            None => (file.path.to_string_lossy(), None),
+            None => (checked.to_string_lossy(), None),
         }
     }
 
     /// The function's name, empty if no symbol names it.
-    pub(super) fn function_name(&self) -> &str {
+    #[must_use]
+    pub fn function_name(&self) -> &str {
         self.function.as_ref().map_or("", |(name, _)| name.as_str())
     }
 
     /// The problem, its location, and the directive to write.
-    pub(super) fn sentence(&self) -> String {
+    #[must_use]
+    pub fn sentence(&self) -> String {
         let at = self.finding.address;
         let place = match &self.function {
             Some((name, distance)) => format!("in {name}+{distance:#x}"),
@@ -63,29 +71,46 @@ impl LocatedFinding {
     }
 
     /// The directive to write and where, or another remedy.
-    pub(super) fn remedy(&self) -> String {
+    #[must_use]
+    pub fn remedy(&self) -> String {
         if let Some(advice) = &self.advice {
             let steps: Vec<String> = advice.iter().map(EditStep::to_string).collect();
             return steps.join("; ");
         }
-        match (&self.finding.fix, self.after_line, &self.writer) {
-            (Some(fix), Some(line), _) => format!("write after line {line}: {fix}"),
-            (None, _, Some(writer)) if self.finding.code == FindingCode::NoEntry => {
-                format!("{writer} writes its entry")
+        match (&self.finding.fix, self.after_line) {
+            (Some(fix), Some(line)) => format!("write after line {line}: {fix}"),
+            (None, _) if self.finding.code == FindingCode::NoEntry => {
+                format!("{} writes its entry", self.entry_writer)
             }
             _ => self.finding.remedy(),
         }
     }
 }
 
-/// The line numbers of a file.
-pub(super) fn lines(file: &Arc<ElfFile>) -> Lines {
-    let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
-    Lines::new(Arc::clone(file), &debug, &[])
+/// The command or option that writes an entry for code of a file, and from a source if that is
+/// known: directives for assembly source, else a file with a table.
+fn entry_writer(file: &ElfFile, source: Option<&str>) -> String {
+    let checked = file.path();
+    match source.map(Path::new) {
+        _ if AssemblySource::is_assembly_path(checked) => {
+            format!("unspool annotate {}", checked.display())
+        }
+        Some(source) if AssemblySource::is_assembly_path(source) => {
+            format!("unspool annotate {}", source.display())
+        }
+        // Compilers write entries themselves with this option.
+        Some(_) => "-fasynchronous-unwind-tables, given to the compiler,".to_owned(),
+        None => {
+            let name = checked.to_string_lossy();
+            let member = name.strip_suffix(')').and_then(|it| it.rsplit_once('('));
+            let whole = member.map_or(&*name, |(archive, _)| archive);
+            format!("unspool synth {whole} --into OUT")
+        }
+    }
 }
 
 /// Finds the context of a file's findings.
-pub(super) struct FindingLocator<'s> {
+pub struct FindingLocator<'s> {
     file: &'s ElfFile,
     subject: &'s CheckSubject<'s>,
     symbols: Symbols,
@@ -94,9 +119,12 @@ pub(super) struct FindingLocator<'s> {
 }
 
 impl<'s> FindingLocator<'s> {
-    /// `None` if there are no findings.
-    pub(super) fn new(
+    /// For these findings of a subject, with the names and lines of the file and its debug files.
+    /// `None` without findings.
+    #[must_use]
+    pub fn new(
         file: &'s Arc<ElfFile>,
+        debug: &DebugFiles,
         subject: &'s CheckSubject<'s>,
         findings: &[Finding],
     ) -> Option<FindingLocator<'s>> {
@@ -104,23 +132,23 @@ impl<'s> FindingLocator<'s> {
         if addresses.is_empty() {
             return None;
         }
-        let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
         Some(FindingLocator {
             file,
             subject,
             symbols: Symbols::for_addresses(file, debug.debug.as_deref(), &addresses),
-            lines: Lines::new(Arc::clone(file), &debug, &addresses),
+            lines: Lines::new(Arc::clone(file), debug, &addresses),
             analyzer: Analyzer::new(Lifter::new(file.abi())?),
         })
     }
 
     /// The file and line of the source.
-    pub(super) fn source(&self, at: Vaddr) -> Option<(String, u32)> {
+    #[must_use]
+    pub fn source(&self, at: Vaddr) -> Option<(String, u32)> {
         self.lines.line(at)
     }
 
     /// A finding with its context; the number of earlier ones limits listings.
-    pub(super) fn locate(
+    pub fn locate(
         &mut self,
         finding: Finding,
         source: Option<(String, u32)>,
@@ -155,7 +183,8 @@ impl<'s> FindingLocator<'s> {
             .find(|insn: &&ListingLine| insn.address < finding.address);
         let line_before = before.and_then(|insn| line_of(insn.address));
         let path = path.unwrap_or_default().into_iter();
-        let source_path = source.as_ref().map(|(file, _)| file.clone());
+        let source_path = source.as_ref().map(|(file, _)| file.as_str());
+        let entry_writer = entry_writer(self.file, source_path);
         LocatedFinding {
             function: symbol.map(|symbol| {
                 let distance = finding.address.0.saturating_sub(symbol.address.0);
@@ -168,34 +197,8 @@ impl<'s> FindingLocator<'s> {
             finding,
             after_line: None,
             advice: None,
-            writer: writer(self.file, source_path.as_deref()),
+            entry_writer,
             suppression: None,
-        }
-    }
-}
-
-/// The command that writes entries: directives for assembly source, else a file with a table.
-fn writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
-    let checked = file.path();
-    let is_source = |source: &&str| AssemblySource::is_assembly_path(Path::new(source));
-    match source {
-        _ if AssemblySource::is_assembly_path(checked) => {
-            Some(format!("unspool annotate {}", checked.display()))
-        }
-        Some(source) if is_source(&source) => Some(format!("unspool annotate {source}")),
-        // Compilers write entries themselves with these options.
-        Some(_) => Some("-fasynchronous-unwind-tables, given to the compiler,".to_owned()),
-        None => {
-            // For a member of an archive, the archive's name.
-            let whole = checked.to_string_lossy();
-            let whole = match whole
-                .strip_suffix(')')
-                .and_then(|name| name.rsplit_once('('))
-            {
-                Some((archive, _)) => archive.to_owned(),
-                None => whole.into_owned(),
-            };
-            Some(format!("unspool synth {whole} --into OUT"))
         }
     }
 }

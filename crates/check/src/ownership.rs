@@ -4,30 +4,34 @@ use core::ops::Range;
 use std::path::Path;
 
 use unspool_assembly::AssemblySource;
-use unspool_check::{CodeOrigins, START_FILE_FUNCTIONS};
 use unspool_elf::{Binding, ElfFile, ElfKind, Lines, Symbol};
 use unspool_rows::Vaddr;
 
-use crate::args::CheckArgs;
+use crate::origin::{CodeOrigins, START_FILE_FUNCTIONS};
 
 /// The authorship of the code in a file.
-pub(super) struct CodeOwnership<'a> {
+pub(crate) struct CodeOwnership<'a> {
     own: Option<&'a Path>,
     kind: ElfKind,
-    pub(super) has_lines: bool,
+    has_lines: bool,
 }
 
 impl<'a> CodeOwnership<'a> {
-    pub(super) fn new(file: &ElfFile, args: &'a CheckArgs) -> CodeOwnership<'a> {
+    pub(crate) fn new(file: &ElfFile, own: Option<&'a Path>) -> CodeOwnership<'a> {
         CodeOwnership {
-            own: args.own.as_deref(),
+            own,
             kind: file.kind(),
             has_lines: file.sections().any(|section| section.name == ".debug_line"),
         }
     }
 
+    /// Whether nothing shows which code is in scope.
+    pub(crate) fn lacks_lines(&self) -> bool {
+        self.own.is_some() && !self.has_lines && self.kind != ElfKind::Relocatable
+    }
+
     /// Whether code is in scope.
-    pub(super) fn is_own(&self, source: Option<&Path>) -> bool {
+    pub(crate) fn is_own(&self, source: Option<&Path>) -> bool {
         match (self.own, source) {
             (Some(own), Some(source)) => source.starts_with(own),
             // The objects of a crate's library are its own; programs have code of others in them.
@@ -38,19 +42,19 @@ impl<'a> CodeOwnership<'a> {
 
     /// Whether it is hand-written assembly. rustc gives `global_asm!` and naked functions no line
     /// numbers.
-    pub(super) fn is_hand_written(&self, source: Option<&Path>) -> bool {
+    pub(crate) fn is_hand_written(&self, source: Option<&Path>) -> bool {
         match source {
             Some(source) => AssemblySource::is_assembly_path(source),
             None => self.own.is_some() && self.has_lines,
         }
     }
 
-    /// The author of each part of a file's code. In a crate's file with line numbers, code without
+    /// The origin of each part of a file's code. In a crate's file with line numbers, code without
     /// any is hand-written, except the C library's startup code.
-    pub(super) fn authors(&self, file: &ElfFile, lines: &Lines) -> CodeOrigins {
-        let authors = CodeOrigins::from_file(file);
+    pub(crate) fn origins(&self, file: &ElfFile, lines: &Lines) -> CodeOrigins {
+        let origins = CodeOrigins::from_file(file);
         if self.own.is_none() || !self.has_lines {
-            return authors;
+            return origins;
         }
         let code = file.executable_ranges();
         let is_start = |symbol: &Symbol<'_>| START_FILE_FUNCTIONS.contains(&symbol.name.as_ref());
@@ -70,6 +74,6 @@ impl<'a> CodeOwnership<'a> {
         let range = |symbol: Symbol<'_>| -> Range<Vaddr> {
             symbol.address..symbol.address.offset(symbol.size.max(1))
         };
-        authors.with_hand_written(bare.map(range))
+        origins.with_hand_written(bare.map(range))
     }
 }

@@ -1,0 +1,83 @@
+//! Reports as JSON (docs/json.md).
+
+use serde::{Serialize, Serializer};
+use serde_json::json;
+use unspool_rows::Vaddr;
+
+use crate::file_report::FileReport;
+use crate::finding::FindingCode;
+use crate::locate::LocatedFinding;
+use crate::suppress::CommentRemark;
+
+/// An address: a string, since numbers above 2^53 are not safe in every reader.
+fn address(at: &Vaddr) -> String {
+    format!("{:#x}", at.0)
+}
+
+impl Serialize for FileReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let totals = &self.totals;
+        let report = json!({
+            "file": self.path.to_string_lossy(),
+            "rows": {
+                "all": totals.rows,
+                "proven": totals.proven,
+                "proven_cfa": totals.proven_cfa,
+                "assuming_bounds": totals.assuming_bounds,
+                "refuted": totals.refuted,
+                "unproven": totals.unproven,
+                "unreached": totals.unreached,
+            },
+            "assuming_bounds": self.functions_assuming_bounds.iter().map(address).collect::<Vec<_>>(),
+            "findings": self.findings,
+            "remarks": self.remarks,
+            "not_told": self.below_severity,
+        });
+        report.serialize(serializer)
+    }
+}
+
+impl Serialize for LocatedFinding {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let finding = &self.finding;
+        let path = self.path.iter();
+        let path = path.map(|jump| jump.map(|(at, _)| address(&at)));
+        let located = json!({
+            "code": finding.code.id(),
+            "name": finding.code.name(),
+            "verdict": finding.severity.name(),
+            "file": self.source.as_ref().map(|(file, _)| file),
+            "line": self.source.as_ref().map(|(_, line)| line),
+            "function": self.function.as_ref().map(|(name, _)| name),
+            "offset": self.function.as_ref().map(|(_, offset)| offset),
+            "address": address(&finding.address),
+            "subject": finding.subject,
+            "declared": finding.declared,
+            "computed": finding.computed,
+            "places": finding.occurrences,
+            "related": finding.related.iter().map(address).collect::<Vec<_>>(),
+            "path": path.collect::<Vec<_>>(),
+            "fix": finding.fix,
+            "hint": finding.hint.map(|hint| hint.to_string()),
+            "remedy": self.remedy(),
+            "fix_after_line": self.after_line,
+            "edits": self.advice,
+            "suppressed": self.suppression,
+        });
+        located.serialize(serializer)
+    }
+}
+
+impl Serialize for CommentRemark {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let remark = json!({
+            "code": FindingCode::Allow.id(),
+            "name": FindingCode::Allow.name(),
+            "verdict": self.severity.name(),
+            "file": self.path,
+            "line": self.line,
+            "message": self.text,
+        });
+        remark.serialize(serializer)
+    }
+}
