@@ -8,8 +8,11 @@
 //! line, and a [`Suppressor`] knows which ones do not count. It is serialized as JSON
 //! (`docs/json.md`); [`sarif_log`] and [`WorkflowCommands`] are other formats.
 //!
-//! The crate takes files that are open, and text. It prints nothing; a [`ReadSource`] reads the
-//! source files of findings.
+//! [`fix_source`] edits assembly source until it has fewer findings. [`rewrite_rows`] repairs the rows
+//! of other files.
+//!
+//! The crate takes files that are open, and text. It prints nothing. A [`ReadSource`] reads the source
+//! files of findings, and an [`Assemble`](unspool_assembly::Assemble) makes object files of text.
 #![forbid(unsafe_code)]
 
 mod coverage;
@@ -17,6 +20,7 @@ mod declared_row;
 mod expressions;
 mod file_report;
 mod finding;
+mod fix;
 mod foreign_table;
 mod format;
 mod hint;
@@ -28,6 +32,7 @@ mod path;
 mod remedy;
 mod repair;
 mod report;
+mod rewrite;
 mod row_checker;
 mod sframe;
 mod signal;
@@ -41,6 +46,7 @@ pub mod wording;
 pub use declared_row::{DeclaredRow, RuleLocation};
 pub use file_report::{CheckOptions, FileReport, Strictness, is_kernel_module};
 pub use finding::{Finding, FindingCode, Severity};
+pub use fix::{FixError, FixOptions, FixRefusal, FixResult, RefusedFix, fix_source};
 pub use foreign_table::ForeignTable;
 pub use format::{WorkflowCommands, sarif_log};
 pub use hint::{Hint, i386_register};
@@ -50,11 +56,12 @@ pub use origin::{CodeOrigin, CodeOrigins, START_FILE_FUNCTIONS};
 pub use path::JumpEdge;
 pub use repair::{RepairRefusal, RepairedEntries};
 pub use report::{CheckReport, RowTotals};
+pub use rewrite::{RowRewrite, RowRewriteError, rewrite_rows};
 pub use row_checker::{Aspect, RowVerdicts, Verdict};
 pub use subject::{CheckSubject, DeclaredTable, SubjectError};
 pub use suppress::{
-    AllowComments, Baseline, BaselineError, CommentRemark, ReadSource, SourceTexts, Suppression,
-    SuppressionError, SuppressionKind, Suppressions, Suppressor,
+    Baseline, BaselineError, CommentRemark, ReadSource, SourceTexts, Suppression, SuppressionError,
+    SuppressionKind, Suppressions, Suppressor,
 };
 pub use unit::{CheckedRow, Discrepancy, UnitReport};
 pub use unit_checker::UnitChecker;

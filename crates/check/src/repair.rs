@@ -58,7 +58,7 @@ impl CheckSubject<'_> {
     pub fn repair(
         &self,
         report: &CheckReport,
-        is_allowed: impl Fn(&Finding) -> bool,
+        mut is_allowed: impl FnMut(&Finding) -> bool,
     ) -> Result<RepairedEntries, TableError> {
         let mut mended = RepairedEntries {
             table: Table::new(self.table().abi()),

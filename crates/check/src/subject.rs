@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::{CodeExtent, ExtentKind, Landing, Lifter, ProgramCode, ReturnBehavior};
 use unspool_elf::{Binding, ElfFile, Lines, Symbols};
-use unspool_rows::{Arch, Fde, FdeId, Table, Vaddr};
+use unspool_rows::{Abi, Arch, Fde, FdeId, Table, Vaddr};
 use unspool_synthesis::{self as synthesis, ElfCodeImage};
 use unspool_table_store::{self as tables, SourceError, TableSource};
 
@@ -103,12 +103,7 @@ impl<'f> CheckSubject<'f> {
     ) -> Result<CheckSubject<'f>, SubjectError> {
         let authors = origins.into();
         let abi = declarations.table.abi();
-        let Some(mut machine) = Lifter::new(abi) else {
-            return Err(SubjectError::Arch {
-                file: file.path().to_string_lossy().into_owned(),
-                arch: abi.arch,
-            });
-        };
+        let mut machine = lifter(file, abi)?;
         let row_checker = RowChecker::new(&declarations.table, machine.abi_info());
         let extents = extents(file, declarations, &row_checker);
         let symbols = file.symbols();
@@ -255,6 +250,14 @@ impl<'f> CheckSubject<'f> {
         landings.sort_by_key(|landing| landing.start);
         landings
     }
+}
+
+/// The decoder for the code of a file with this ABI.
+pub(crate) fn lifter(file: &ElfFile, abi: Abi) -> Result<Lifter, SubjectError> {
+    Lifter::new(abi).ok_or_else(|| SubjectError::Arch {
+        file: file.path().to_string_lossy().into_owned(),
+        arch: abi.arch,
+    })
 }
 
 /// Functions that unknown callers may call; hand-written code may call any.

@@ -16,7 +16,8 @@ mod rules;
 pub(crate) use baseline::FindingIdentity;
 use baseline::file_name;
 pub use baseline::{Baseline, BaselineError};
-pub use comments::{AllowComments, ReadSource, SourceTexts};
+pub(crate) use comments::AllowComments;
+pub use comments::{ReadSource, SourceTexts};
 pub use rules::{SuppressionError, Suppressions};
 
 /// Why a finding does not count.

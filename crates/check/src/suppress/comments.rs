@@ -55,20 +55,24 @@ impl AllowComment {
 
 /// The comments of a text.
 #[derive(Debug, Clone, Default)]
-pub struct AllowComments {
+pub(crate) struct AllowComments {
     pub(crate) all: Vec<AllowComment>,
 }
 
 impl AllowComments {
-    /// Parses the comments of a text.
-    pub fn parse(source: &AssemblySource) -> AllowComments {
+    pub(crate) fn parse(source: &AssemblySource) -> AllowComments {
         let lines = source.numbered_lines();
         let all = lines.filter_map(|(line, text)| AllowComment::parse(line, text));
         AllowComments { all: all.collect() }
     }
 
     /// The comment that allows a finding on a line of the text.
-    pub fn covering(&self, source: &AssemblySource, line: u32, code: FindingCode) -> Option<usize> {
+    pub(crate) fn covering(
+        &self,
+        source: &AssemblySource,
+        line: u32,
+        code: FindingCode,
+    ) -> Option<usize> {
         if self.all.is_empty() {
             return None;
         }

@@ -4,9 +4,12 @@
 mod common;
 mod corpus;
 mod diagnostics;
+mod fix;
 mod generated;
 mod hostile;
 mod instruction_effects;
 mod libraries;
+mod reports;
+mod suppressions;
 mod unusual_control_flow;
 mod verifier;
