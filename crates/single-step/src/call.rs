@@ -3,10 +3,9 @@
 //! Each call is made in a process of its own. The process runs until its own code would begin, with
 //! all modules mapped and relocated; instead of that code the function is called.
 
-use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use libc::c_int;
@@ -17,18 +16,13 @@ use crate::report::{self, StepReport};
 use crate::sys::{self, Regs, WaitStatus};
 use crate::tracer::{HaltedThread, PreparedCall, Tracer, preserved};
 use crate::watchdog::Watchdog;
-use crate::{RowSource, SingleStepError, StepRequest};
+use crate::{HostProgram, RowSource, SingleStepError, StepRequest};
 
 /// The function to call, and how.
 #[derive(Debug)]
 pub struct CallRequest {
-    /// A program that maps the file, and its arguments. It may be the file itself. Its own code is
-    /// not run.
-    pub command: Vec<OsString>,
-    /// Added to its environment.
-    pub environment: Vec<(OsString, OsString)>,
-    /// The file with the function, by the kernel's path of it.
-    pub file: PathBuf,
+    /// A program that maps the file with the function.
+    pub host: HostProgram,
     /// The function's name.
     pub function: String,
     /// Values of the argument registers, from `rdi` on; the others get [`ArgumentInput::Pointer`].
@@ -130,9 +124,9 @@ const DIRECTION: u64 = 0x400;
 /// The program cannot be started or traced, or the file does not have the function.
 pub fn call(request: &CallRequest) -> Result<CallReport, SingleStepError> {
     let scope = StepRequest {
-        command: request.command.clone(),
+        command: vec![request.host.program.clone()],
         functions: vec![request.function.clone()],
-        modules: vec![request.file.to_string_lossy().into_owned()],
+        modules: vec![request.host.file.to_string_lossy().into_owned()],
         rows: request.rows,
         visits: request.visits,
         time_limit: request.time_limit,
@@ -141,8 +135,8 @@ pub fn call(request: &CallRequest) -> Result<CallReport, SingleStepError> {
     let mut values = ValueGenerator(request.seed);
     let mut calls = Vec::new();
     for _ in 0..request.calls {
-        let mut command = crate::command(&request.command)?;
-        command.envs(request.environment.iter().cloned());
+        let mut command = Command::new(&request.host.program);
+        command.envs(request.host.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(std::io::stderr());
         sys::place_alike(&mut command);
         let root = crate::start(&mut command)?;
@@ -185,17 +179,17 @@ fn one(
         false => None,
     };
     let Some(halt) = halt.filter(|halt| halt.signal == 0) else {
-        let program = request.command.first().cloned().unwrap_or_default();
-        let why = format!("{} ended before its own code began", program.display());
+        let program = request.host.program.display();
+        let why = format!("{program} ended before its own code began");
         return Err(SingleStepError::NothingInScope(why));
     };
     let tid = halt.tid;
     let prepared = tracer.prepare(tid, (LOWEST, SCRATCH_BYTES));
     let Some(prepared) = prepared.map_err(SingleStepError::Trace)? else {
-        let (file, function) = (request.file.display(), &request.function);
+        let (file, function) = (request.host.file.display(), &request.function);
         let mut modules = tracer.modules.iter();
         return Err(SingleStepError::NothingInScope(
-            match modules.any(|module| module.path == request.file) {
+            match modules.any(|module| module.path == request.host.file) {
                 true => format!("{file} has no function {function}"),
                 false => format!("{file} was not loaded"),
             },

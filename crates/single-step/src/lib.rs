@@ -15,13 +15,16 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 mod call;
 mod compare;
 mod displaced;
+mod host;
 mod instruction;
+mod module_run;
 mod remote;
 mod report;
 mod row_source;
@@ -36,6 +39,8 @@ pub use call::{
     ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, StopLocation,
     call,
 };
+pub use host::HostProgram;
+pub use module_run::ModuleRun;
 pub use report::{FunctionRun, ObservedFinding, RowCoverage, StepReport};
 pub use row_source::RowSource;
 
@@ -83,6 +88,15 @@ pub enum SingleStepError {
     /// Only x86-64 is supported.
     #[error("programs can be stepped on x86-64 only")]
     Architecture,
+    /// A file that no program can preload.
+    #[error(
+        "{}: the dynamic linker loads no file with a space or a colon in its name: rename or copy it",
+        file.display()
+    )]
+    UnloadableName {
+        /// The file.
+        file: PathBuf,
+    },
     /// No function is in scope.
     #[error("nothing to step: {0}")]
     NothingInScope(String),

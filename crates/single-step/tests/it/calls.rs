@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unspool_single_step::{
-    ArgumentInput, CallEnd, CallReport, CallRequest, RowSource, SingleStepError,
+    ArgumentInput, CallEnd, CallReport, CallRequest, HostProgram, RowSource, SingleStepError,
 };
 use unspool_table_store::TableSource;
 use unspool_testing::tool;
@@ -25,11 +25,8 @@ fn program() -> PathBuf {
 }
 
 fn request(function: &str) -> CallRequest {
-    let file = program();
     CallRequest {
-        command: vec![file.clone().into()],
-        environment: Vec::new(),
-        file,
+        host: HostProgram::itself(program()),
         function: function.to_owned(),
         arguments: Vec::new(),
         calls: 4,
@@ -186,7 +183,10 @@ fn no_such_function() {
             .ends_with("has no function no_such_function")
     );
     let request = CallRequest {
-        command: vec!["/bin/true".into()],
+        host: HostProgram {
+            program: "/bin/true".into(),
+            ..request("right").host
+        },
         ..request("right")
     };
     let error = unspool_single_step::call(&request).unwrap_err();

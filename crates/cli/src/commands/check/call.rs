@@ -1,9 +1,8 @@
 //! `unspool check --call`: calls one function with generated arguments.
 
 use std::borrow::Cow;
-use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,26 +12,17 @@ use tempfile::TempDir;
 use unspool_assembly::AssemblySource;
 use unspool_elf::{DebugFiles, ElfFile, ElfKind, SearchRoots, Symbols, demangle};
 use unspool_single_step::{
-    ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, StopLocation,
+    ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, HostProgram,
+    StopLocation,
 };
 
-use super::run::{self, ModuleRun};
+use super::run::{self, LocatedRun};
 use crate::args::{CallArgument, CheckArgs, Format};
 use crate::commands::{self, cc::CcAssembler};
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
 /// The argument registers.
 const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
-
-/// The program that has the function's file mapped.
-struct HostProgram {
-    program: OsString,
-    environment: Vec<(OsString, OsString)>,
-    /// The file, as the kernel names it.
-    file: PathBuf,
-    /// The folder of files made for it.
-    _made: Option<TempDir>,
-}
 
 /// The data of the report.
 struct CallSummary<'r> {
@@ -42,7 +32,7 @@ struct CallSummary<'r> {
     calls: &'r [CallResult],
     /// The number of calls that were not made.
     missing: usize,
-    modules: Vec<ModuleRun<'r>>,
+    modules: Vec<LocatedRun<'r>>,
     /// Symbols for the locations where calls ended.
     symbols: Option<Symbols>,
 }
@@ -51,7 +41,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     let [path] = args.files.as_slice() else {
         bail!("--call takes one file");
     };
-    let host = host(path, function)?;
+    let (host, _made) = host(path, function)?;
     let limit = args
         .step_args
         .time_limit
@@ -62,9 +52,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     });
     let rows = args.step_args.from.to_step();
     let report = unspool_single_step::call(&CallRequest {
-        command: vec![host.program.clone()],
-        environment: host.environment.clone(),
-        file: host.file.clone(),
+        host: host.clone(),
         function: function.to_owned(),
         arguments: arguments.collect(),
         calls: args.call_args.calls.get(),
@@ -80,8 +68,8 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         anyhow!(error.to_string().replace(&made, &given))
     })?;
     let mut modules = run::modules(&report.report, rows)?;
-    for module in &mut modules {
-        module.path = path;
+    for run in &mut modules {
+        run.module.path = path;
     }
     let summary = CallSummary {
         path,
@@ -104,15 +92,15 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     }
     let has_returned =
         |result: &CallResult| matches!(&result.end, CallEnd::Returned(lost) if lost.is_empty());
-    let is_clean = report.calls.iter().all(has_returned) && !run::has_findings(&report.report);
+    let is_clean = report.calls.iter().all(has_returned) && !report.report.has_findings();
     Ok(ExitCode::from(match is_clean {
         true => 0,
         false => ExitCodes::FINDINGS,
     }))
 }
 
-/// Finds or makes a program that has a file mapped.
-fn host(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
+/// Finds or makes a program that has a file mapped; and the folder of files made for it.
+fn host(path: &Path, function: &str) -> anyhow::Result<(HostProgram, Option<TempDir>)> {
     if AssemblySource::is_assembly_path(path) {
         return linked(path, function);
     }
@@ -120,66 +108,28 @@ fn host(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
     let absolute = path
         .canonicalize()
         .with_context(|| path.display().to_string())?;
-    match file.kind() {
-        ElfKind::Relocatable => linked(path, function),
-        ElfKind::Executable => Ok(HostProgram::itself(absolute)),
-        ElfKind::Dynamic if file.program_interpreter().is_some() => {
-            Ok(HostProgram::itself(absolute))
-        }
-        ElfKind::Dynamic => preloaded(absolute),
+    let host = match file.kind() {
+        ElfKind::Relocatable => return linked(path, function),
+        ElfKind::Executable => HostProgram::itself(absolute),
+        ElfKind::Dynamic if file.program_interpreter().is_some() => HostProgram::itself(absolute),
+        ElfKind::Dynamic => HostProgram::preloaded(absolute)?,
         _ => {
             bail!(
                 "{}: neither a program nor a shared object nor an object file",
                 path.display()
             )
         }
-    }
-}
-
-impl HostProgram {
-    fn itself(file: PathBuf) -> HostProgram {
-        HostProgram {
-            program: file.clone().into(),
-            environment: Vec::new(),
-            file,
-            _made: None,
-        }
-    }
-}
-
-/// A shell that preloads a shared object.
-fn preloaded(file: PathBuf) -> anyhow::Result<HostProgram> {
-    // The dynamic linker splits the list at these characters.
-    let is_plain = |byte: &u8| !matches!(byte, b' ' | b':');
-    if !file.as_os_str().as_encoded_bytes().iter().all(is_plain) {
-        bail!(
-            "{}: the dynamic linker loads no file with a space or a colon in its name: rename or copy it",
-            file.display()
-        );
-    }
-    let load = [
-        ("LD_PRELOAD".into(), file.clone().into()),
-        ("LD_BIND_NOW".into(), "1".into()),
-    ];
-    Ok(HostProgram {
-        program: "/bin/sh".into(),
-        environment: load.into(),
-        file,
-        _made: None,
-    })
+    };
+    Ok((host, None))
 }
 
 /// A program linked from an object file, or assembly source. The function is its entry point, which
 /// does not matter here.
-fn linked(path: &Path, function: &str) -> anyhow::Result<HostProgram> {
+fn linked(path: &Path, function: &str) -> anyhow::Result<(HostProgram, Option<TempDir>)> {
     let folder = tempfile::tempdir().context("no folder to link in")?;
-    let folder_path = folder.path().canonicalize()?;
-    let program = folder_path.join("linked");
+    let program = folder.path().canonicalize()?.join("linked");
     CcAssembler::from_environment().link(path, function, &program)?;
-    Ok(HostProgram {
-        _made: Some(folder),
-        ..HostProgram::itself(program)
-    })
+    Ok((HostProgram::itself(program), Some(folder)))
 }
 
 /// The symbols around the locations in the file where calls ended.
@@ -269,7 +219,7 @@ fn signal_name(signal: i32) -> Cow<'static, str> {
 
 fn print_text(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()> {
     run::print_text(out, &summary.modules)?;
-    for function in summary.modules.iter().flat_map(|module| &module.functions) {
+    for function in summary.modules.iter().flat_map(|run| &run.module.functions) {
         let never = &function.rows.not_executed;
         if !never.is_empty() {
             let distances = never.iter().map(|at| at.0.saturating_sub(function.start.0));

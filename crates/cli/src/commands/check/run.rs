@@ -1,33 +1,27 @@
 //! `unspool check --run`: compares the table with the execution.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use unspool_check::{
-    CheckSubject, CodeOrigin, DeclaredTable, Finding, FindingLocator, LocatedFinding, Severity,
-};
+use unspool_check::LocatedFinding;
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots, demangle};
-use unspool_single_step::{FunctionRun, RowSource, StepReport, StepRequest};
+use unspool_single_step::{
+    FunctionRun, ModuleRun, ObservedFinding, RowSource, StepReport, StepRequest,
+};
 
 use super::text::report;
 use crate::args::{Format, StepArgs};
 use crate::commands;
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
-/// The results of one module.
-pub(super) struct ModuleRun<'r> {
-    pub(super) path: &'r Path,
-    pub(super) functions: Vec<&'r FunctionRun>,
-    /// The number of other functions, which are compiled.
-    functions_skipped: usize,
+/// The results of one module, with the context of findings.
+pub(super) struct LocatedRun<'r> {
+    pub(super) module: ModuleRun<'r>,
     findings: Vec<LocatedFinding>,
-    /// How often each finding occurred.
-    times: Vec<u64>,
 }
 
 pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
@@ -59,35 +53,23 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
         None => io::stderr().write_all(&out)?,
     }
     report_limits(&report, limit);
-    let is_failure = has_findings(&report) || report.timed_out || is_without_calls(&report);
+    let is_failure = report.has_findings() || report.timed_out || report.is_without_calls();
     Ok(ExitCode::from(match is_failure {
         true => ExitCodes::FINDINGS,
         false => 0,
     }))
 }
 
-/// Whether the report has more than notes.
-pub(super) fn has_findings(report: &StepReport) -> bool {
-    let mut findings = report.findings.iter();
-    findings.any(|found| found.finding.severity != Severity::Note)
-}
-
 /// Names the program as in the command.
-fn show_as_given<'r>(modules: &mut [ModuleRun<'r>], args: &'r StepArgs) {
+fn show_as_given<'r>(modules: &mut [LocatedRun<'r>], args: &'r StepArgs) {
     let given = args.cmd.first().map(Path::new);
     let Some((given, Ok(program))) = given.map(|given| (given, given.canonicalize())) else {
         return;
     };
-    let own = modules.iter_mut().find(|module| module.path == program);
-    if let Some(module) = own {
-        module.path = given;
+    let own = modules.iter_mut().find(|run| run.module.path == program);
+    if let Some(own) = own {
+        own.module.path = given;
     }
-}
-
-/// Whether no function in scope was called: the request was not carried out.
-fn is_without_calls(report: &StepReport) -> bool {
-    let mut functions = report.functions.iter();
-    functions.all(|function| function.entered == 0)
 }
 
 /// Reports limits that weaken the result.
@@ -99,7 +81,7 @@ fn report_limits(report: &StepReport, limit: u64) {
     } else if let Some(status) = report.status.filter(|status| !status.success()) {
         output::notice(&format_args!("the command failed: {}", describe(status)));
     }
-    if is_without_calls(report) {
+    if report.is_without_calls() {
         let count = report.functions.len();
         output::notice(&format_args!(
             "none of the {count} functions in scope was called: nothing was checked"
@@ -118,54 +100,24 @@ pub(super) fn describe(status: ExitStatus) -> String {
 }
 
 /// The results by module, with the context of findings.
-pub(super) fn modules(report: &StepReport, rows: RowSource) -> anyhow::Result<Vec<ModuleRun<'_>>> {
-    let mut modules: BTreeMap<&PathBuf, Vec<&FunctionRun>> = BTreeMap::new();
-    for function in &report.functions {
-        modules.entry(&function.module).or_default().push(function);
-    }
-    let mut all = Vec::with_capacity(modules.len());
-    for (path, functions) in modules {
-        let found = report.findings.iter().filter(|found| found.module == *path);
-        let (findings, times) = found
-            .map(|found| (found.finding.clone(), found.times))
-            .unzip();
-        all.push(ModuleRun {
-            functions_skipped: report.left_out.get(path).copied().unwrap_or_default(),
-            findings: locate_findings(path, rows, findings)?,
-            path,
-            functions,
-            times,
-        });
-    }
-    Ok(all)
-}
-
-fn locate_findings(
-    path: &Path,
-    rows: RowSource,
-    findings: Vec<Finding>,
-) -> anyhow::Result<Vec<LocatedFinding>> {
-    if findings.is_empty() {
-        return Ok(Vec::new());
-    }
-    let file = Arc::new(ElfFile::open(path)?);
-    let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
-    let declarations = DeclaredTable::from_table(rows.read(&file));
-    let subject = CheckSubject::new(&file, &declarations, CodeOrigin::from_file(&file))?;
-    let Some(mut surroundings) = FindingLocator::new(&file, &debug, &subject, &findings) else {
-        return Ok(Vec::new());
-    };
-    let findings = findings.into_iter().enumerate();
-    let located_findings = findings.map(|(number, finding)| {
-        let source = surroundings.source(finding.address);
-        surroundings.locate(finding, source, number)
+pub(super) fn modules(report: &StepReport, rows: RowSource) -> anyhow::Result<Vec<LocatedRun<'_>>> {
+    let modules = report.by_module().into_iter().map(|module| {
+        let findings = match module.findings.as_slice() {
+            [] => Vec::new(),
+            _ => {
+                let file = Arc::new(ElfFile::open(module.path)?);
+                let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
+                module.located_findings(&file, &debug, rows)?
+            }
+        };
+        Ok(LocatedRun { module, findings })
     });
-    Ok(located_findings.collect())
+    modules.collect()
 }
 
-pub(super) fn print_text(out: &mut impl Write, modules: &[ModuleRun<'_>]) -> io::Result<()> {
-    for module in modules {
-        for finding in &module.findings {
+pub(super) fn print_text(out: &mut impl Write, modules: &[LocatedRun<'_>]) -> io::Result<()> {
+    for LocatedRun { module, findings } in modules {
+        for finding in findings {
             report(out, module.path, finding)?;
         }
         let count = module.functions.len();
@@ -180,7 +132,7 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[ModuleRun<'_>]) -> io:
             "{}: {entered} of {count} functions called, {executed} of {} rows executed: {} findings",
             output::path(module.path),
             executed + never,
-            module.findings.len(),
+            findings.len(),
         )?;
         if module.functions_skipped > 0 {
             writeln!(
@@ -211,7 +163,7 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[ModuleRun<'_>]) -> io:
 fn print_json(
     out: &mut impl Write,
     report: &StepReport,
-    modules: &[ModuleRun<'_>],
+    modules: &[LocatedRun<'_>],
 ) -> io::Result<()> {
     let files: Vec<Value> = modules.iter().map(as_json).collect();
     let body = json!({
@@ -228,20 +180,17 @@ fn print_json(
     output::write_document(out, JsonLayout::Pretty, "check-run", &body)
 }
 
-pub(super) fn as_json(module: &ModuleRun<'_>) -> Value {
-    let finding = |(located_finding, times): (&LocatedFinding, &u64)| {
-        let mut finding = json!(located_finding);
+pub(super) fn as_json(run: &LocatedRun<'_>) -> Value {
+    let module = &run.module;
+    let finding = |(located, observed): (&LocatedFinding, &&ObservedFinding)| {
+        let mut finding = json!(located);
         if let Some(fields) = finding.as_object_mut() {
-            fields.insert("times".to_owned(), json!(times));
+            fields.insert("times".to_owned(), json!(observed.times));
         }
         finding
     };
-    let findings: Vec<Value> = module
-        .findings
-        .iter()
-        .zip(&module.times)
-        .map(finding)
-        .collect();
+    let findings = run.findings.iter().zip(&module.findings);
+    let findings: Vec<Value> = findings.map(finding).collect();
     let function = |function: &&FunctionRun| {
         let never = function.rows.not_executed.iter();
         json!({
