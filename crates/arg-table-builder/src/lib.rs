@@ -1,8 +1,8 @@
 //! Building argument tables ([`unspool_arg_table`]) from a file's machine code and its functions'
 //! prototypes.
 //!
-//! [`analyze_file`] tracks arguments through the code, and [`encode`] writes the result. The crate
-//! takes files that were read: it neither opens files nor prints.
+//! [`analyze_file`] tracks arguments through the code, and [`encode`] writes the result.
+//! [`find_or_build`] keeps tables in a store. The crate takes files that were read. It prints nothing.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -12,6 +12,7 @@ mod functions;
 mod kept_section;
 mod prototype;
 mod prototype_sources;
+mod stored;
 mod unproven_rules;
 mod variable_kinds;
 
@@ -22,5 +23,6 @@ pub use functions::{
 };
 pub use prototype::{OwnedDisplayKind, OwnedMember, OwnedParameter, Prototype, Prototypes};
 pub use prototype_sources::{prototypes, prototypes_of_ctf};
+pub use stored::{FoundArgumentTable, find_or_build};
 pub use unproven_rules::UnprovenRange;
 pub use variable_kinds::VariableKinds;
