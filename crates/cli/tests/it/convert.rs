@@ -3,59 +3,48 @@
 //! sframe-suite`.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::Value;
-use tempfile::TempDir;
-use unspool_testing::tool;
+use unspool_testing::{Finish as _, tool};
 
-use crate::harness;
-
-fn run(program: &str, arguments: &[&str], folder: &Path) -> Output {
-    tool(program)
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .unwrap()
-}
+use crate::harness::{self, TestFolder, source};
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 /// The output of a command that must succeed.
-fn success(program: &str, arguments: &[&str], folder: &Path) -> String {
-    let output = run(program, arguments, folder);
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        text(&output)
-    );
-    text(&output)
+fn success(program: &str, words: &str, folder: &TestFolder) -> String {
+    let output = folder.started(&mut tool(program), words).finish();
+    output.ended_with(0).all()
 }
 
-fn unspool(arguments: &[&str], folder: &Path) -> Output {
-    harness::unspool_in(folder, arguments).output().unwrap()
+/// The command with a cache of its own.
+fn unspool(words: &str, folder: &TestFolder) -> Output {
+    let mut unspool = harness::unspool_in(folder.path(), &[]);
+    folder.started(&mut unspool, words).output().unwrap()
 }
 
-fn source(name: &str) -> String {
-    format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"))
+/// The same, which must succeed, with JSON as its output.
+fn document(words: &str, folder: &TestFolder) -> Value {
+    let shown = unspool(words, folder);
+    assert!(shown.status.success(), "{}", text(&shown));
+    serde_json::from_slice(&shown.stdout).unwrap()
 }
 
 /// The program `sframe.c`, under the name `dies`, built with additional options.
-fn program(options: &[&str]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn program(options: &str) -> TestFolder {
+    let folder = TestFolder::new();
     let source = source("sframe.c");
-    let arguments = [&["-O2", "-o", "dies", &source][..], options].concat();
-    success("gcc", &arguments, folder.path());
+    success("gcc", &format!("-O2 -o dies {source} {options}"), &folder);
     folder
 }
 
 /// Rows as `(address, CFA, slot of the frame pointer)`, from `readelf --sframe`. Those of `.plt`,
 /// for a block of 16 bytes, are repeated for each block.
-fn rows_of_readelf(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)> {
-    let listing = success("readelf", &["--sframe", file], folder);
+fn rows_of_readelf(folder: &TestFolder, file: &str) -> BTreeSet<(u64, String, String)> {
+    let listing = success("readelf", &format!("--sframe {file}"), folder);
     let (mut start, mut size, mut is_block) = (0, 0, false);
     let mut rows = BTreeSet::new();
     for line in listing.lines() {
@@ -85,13 +74,8 @@ fn rows_of_readelf(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)>
 }
 
 /// The same from `unspool show --from sframe`.
-fn rows_of_unspool(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)> {
-    let shown = unspool(
-        &["show", "--from", "sframe", "--format", "json", file],
-        folder,
-    );
-    assert!(shown.status.success(), "{}", text(&shown));
-    let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+fn rows_of_unspool(folder: &TestFolder, file: &str) -> BTreeSet<(u64, String, String)> {
+    let document = document(&format!("show --from sframe --format json {file}"), folder);
     let mut rows = BTreeSet::new();
     for entry in document["entries"].as_array().unwrap() {
         for row in entry["rows"].as_array().unwrap() {
@@ -111,23 +95,17 @@ fn rows_of_unspool(folder: &Path, file: &str) -> BTreeSet<(u64, String, String)>
 
 #[test]
 fn sframe_of_the_assembler_is_read_as_readelf_reads_it() {
-    for options in [
-        &["-Wa,--gsframe"][..],
-        &["-Wa,--gsframe", "-fno-omit-frame-pointer"],
-        &["-Wa,--gsframe", "-O0"],
-    ] {
-        let folder = program(options);
-        let rows = rows_of_unspool(folder.path(), "dies");
+    for options in ["", "-fno-omit-frame-pointer", "-O0"] {
+        let folder = program(&format!("-Wa,--gsframe {options}"));
+        let rows = rows_of_unspool(&folder, "dies");
         assert!(rows.len() > 10, "{rows:?}");
-        assert_eq!(rows, rows_of_readelf(folder.path(), "dies"));
+        assert_eq!(rows, rows_of_readelf(&folder, "dies"));
     }
 }
 
 /// The rows of functions by address, without the parts that only .eh_frame has.
-fn printed(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
-    let shown = unspool(&["show", "--from", from, "--format", "json", file], folder);
-    assert!(shown.status.success(), "{}", text(&shown));
-    let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+fn printed(folder: &TestFolder, file: &str, from: &str) -> Vec<(u64, String)> {
+    let document = document(&format!("show --from {from} --format json {file}"), folder);
     let mut rows = Vec::new();
     for entry in document["entries"].as_array().unwrap() {
         for row in entry["rows"].as_array().unwrap() {
@@ -150,25 +128,15 @@ fn printed(folder: &Path, file: &str, from: &str) -> Vec<(u64, String)> {
 
 #[test]
 fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
-    let folder = program(&[]);
-    let path = folder.path();
+    let path = &program("");
     for version in ["2", "3"] {
-        let arguments = [
-            "convert",
-            "dies",
-            "--to",
-            "sframe",
-            "--version",
-            version,
-            "--into",
-            "with",
-        ];
-        let said = text(&unspool(&arguments, path));
+        let arguments = &format!("convert dies --to sframe --version {version} --into with");
+        let said = text(&unspool(arguments, path));
         assert!(said.contains(&format!("as SFrame {version}: ")), "{said}");
-        let segments = success("readelf", &["--wide", "--segments", "with"], path);
+        let segments = success("readelf", "--wide --segments with", path);
         assert!(segments.contains("GNU_SFRAME"), "{segments}");
         // binutils 2.40 knows the section's type only by its number, 0x6ffffff4.
-        let sections = success("readelf", &["--wide", "--sections", "with"], path);
+        let sections = success("readelf", "--wide --sections with", path);
         let line = sections.lines().find(|line| line.contains(" .sframe "));
         assert!(
             line.is_some_and(|line| line.contains("LOOS+0xffffff4")),
@@ -177,27 +145,17 @@ fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
         // Both versions have the same content, as bytes and in the file.
         let other = if version == "2" { "3" } else { "2" };
         for (version, output) in [(version, "same.bytes"), (other, "other.bytes")] {
-            let arguments = [
-                "convert",
-                "with",
-                "--from",
-                "sframe",
-                "--to",
-                "sframe",
-                "--version",
-                version,
-                "-o",
-                output,
-            ];
-            let output = unspool(&arguments, path);
+            let arguments =
+                &format!("convert with --from sframe --to sframe --version {version} -o {output}");
+            let output = unspool(arguments, path);
             assert!(output.status.success(), "{}", text(&output));
         }
         success(
             "objcopy",
-            &["--dump-section", ".sframe=section.bytes", "with", "copy"],
+            "--dump-section .sframe=section.bytes with copy",
             path,
         );
-        let read = |name: &str| std::fs::read(path.join(name)).unwrap();
+        let read = |name: &str| path.bytes(name);
         assert_eq!(read("same.bytes"), read("section.bytes"));
         assert_ne!(read("other.bytes"), read("section.bytes"));
         // Starts within .plt are listed one by one.
@@ -214,41 +172,23 @@ fn a_program_gets_a_section_that_readelf_knows_and_goes_back() {
             missing.iter().all(|(_, row)| row.contains("ra=undefined")) && missing.len() <= 1,
             "{missing:?}"
         );
-        let checked = unspool(&["check", "with"], path);
+        let checked = unspool("check with", path);
         assert!(checked.status.success(), "{}", text(&checked));
     }
 }
 
 /// Without .eh_frame and .eh_frame_hdr.
-fn without_eh_frame(folder: &Path, from: &str, to: &str) {
-    let arguments = [
-        "--remove-section",
-        ".eh_frame",
-        "--remove-section",
-        ".eh_frame_hdr",
-        from,
-        to,
-    ];
-    success("objcopy", &arguments, folder);
+fn without_eh_frame(folder: &TestFolder, from: &str, to: &str) {
+    let arguments =
+        &format!("--remove-section .eh_frame --remove-section .eh_frame_hdr {from} {to}");
+    success("objcopy", arguments, folder);
 }
 
 /// The frames of the program at its death: functions, evidence, and known registers.
-fn frames(folder: &Path, program: &str) -> Vec<(String, String, BTreeSet<String>)> {
-    let program = format!("./{program}");
-    let arguments = [
-        "stack",
-        "--format",
-        "json",
-        "--registers",
-        "--no-cache",
-        "-o",
-        "stack.json",
-        "--",
-        &program,
-    ];
-    unspool(&arguments, folder);
-    let document = std::fs::read(folder.join("stack.json")).unwrap();
-    let document: Value = serde_json::from_slice(&document).unwrap();
+fn frames(folder: &TestFolder, program: &str) -> Vec<(String, String, BTreeSet<String>)> {
+    let stack = "stack --format json --registers --no-cache -o stack.json --";
+    unspool(&format!("{stack} ./{program}"), folder);
+    let document: Value = serde_json::from_slice(&folder.bytes("stack.json")).unwrap();
     let frames = document["threads"][0]["frames"].clone();
     let frames = frames.as_array().unwrap().iter().map(|frame| {
         let registers = frame["registers"].as_object().unwrap();
@@ -264,10 +204,9 @@ fn frames(folder: &Path, program: &str) -> Vec<(String, String, BTreeSet<String>
 
 #[test]
 fn a_program_that_has_sframe_only_is_unwound_by_it() {
-    let folder = program(&[]);
-    let path = folder.path();
-    let arguments = ["convert", "dies", "--to", "sframe", "--into", "both"];
-    assert!(unspool(&arguments, path).status.success());
+    let path = &program("");
+    let arguments = "convert dies --to sframe --into both";
+    assert!(unspool(arguments, path).status.success());
     without_eh_frame(path, "both", "only");
     let of_both = frames(path, "both");
     let of_only = frames(path, "only");
@@ -296,24 +235,21 @@ fn a_program_that_has_sframe_only_is_unwound_by_it() {
     assert!(of_both[place + 1].2.contains("rbx"));
 
     // It gets an .eh_frame again, for debuggers.
-    let arguments = ["convert", "only", "--to", "eh_frame", "--into", "again"];
-    assert!(unspool(&arguments, path).status.success());
-    let commands = ["-batch", "-ex", "run", "-ex", "bt", "./again"];
-    let backtrace = success("gdb", &commands, path);
+    let arguments = "convert only --to eh_frame --into again";
+    assert!(unspool(arguments, path).status.success());
+    let commands = "-batch -ex run -ex bt ./again";
+    let backtrace = success("gdb", commands, path);
     for name in ["innermost", "compare", "sorts", "main"] {
         assert!(backtrace.contains(name), "{backtrace}");
     }
-    let refused = unspool(
-        &["convert", "both", "--to", "eh_frame", "--into", "x"],
-        path,
-    );
+    let refused = unspool("convert both --to eh_frame --into x", path);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused).contains("it has an .eh_frame, which says more"));
 }
 
 /// Findings of `.sframe`: codes and messages.
-fn findings(folder: &Path, file: &str) -> Vec<(String, String)> {
-    let output = unspool(&["check", "--format", "json", file], folder);
+fn findings(folder: &TestFolder, file: &str) -> Vec<(String, String)> {
+    let output = unspool(&format!("check --format json {file}"), folder);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = document["files"][0]["findings"].as_array().unwrap().iter();
     let findings = findings.map(|finding| {
@@ -332,34 +268,17 @@ fn findings(folder: &Path, file: &str) -> Vec<(String, String)> {
 /// gold does not support SFrame and concatenates sections.
 #[test]
 fn concatenated_sections_are_reported_and_repaired() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &TestFolder::new();
     for (name, file) in [("sframe", "sframe.c"), ("sorts", "cold.c")] {
-        let arguments = [
-            "-O2",
-            "-c",
-            "-Wa,--gsframe",
-            "-o",
-            &format!("{name}.o"),
-            &source(file),
-        ];
+        let source = source(file);
+        let arguments = format!("-O2 -c -Wa,--gsframe -o {name}.o {source}");
         success("gcc", &arguments, path);
     }
-    success(
-        "objcopy",
-        &["--redefine-sym", "main=other", "sorts.o"],
-        path,
-    );
-    success(
-        "gcc",
-        &["-fuse-ld=gold", "-o", "concatenated", "sframe.o", "sorts.o"],
-        path,
-    );
-    success(
-        "gcc",
-        &["-fuse-ld=bfd", "-o", "merged", "sframe.o", "sorts.o"],
-        path,
-    );
+    success("objcopy", "--redefine-sym main=other sorts.o", path);
+    for output in ["gold -o concatenated", "bfd -o merged"] {
+        let arguments = format!("-fuse-ld={output} sframe.o sorts.o");
+        success("gcc", &arguments, path);
+    }
     let reported = findings(path, "concatenated");
     assert!(
         reported
@@ -367,17 +286,8 @@ fn concatenated_sections_are_reported_and_repaired() {
             .any(|(code, message)| code == "CFI018" && message.contains("another header")),
         "{reported:?}"
     );
-    let arguments = [
-        "convert",
-        "concatenated",
-        "--from",
-        "sframe",
-        "--to",
-        "sframe",
-        "--into",
-        "mended",
-    ];
-    let said = text(&unspool(&arguments, path));
+    let arguments = "convert concatenated --from sframe --to sframe --into mended";
+    let said = text(&unspool(arguments, path));
     assert!(said.contains("1 more headers"), "{said}");
     let reported = findings(path, "mended");
     assert!(
@@ -386,11 +296,7 @@ fn concatenated_sections_are_reported_and_repaired() {
     );
     // GNU ld merges them: functions of the same names have the same rows.
     let rows = |file: &str| {
-        let shown = unspool(
-            &["show", "--from", "sframe", "--format", "json", file],
-            path,
-        );
-        let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let document = document(&format!("show --from sframe --format json {file}"), path);
         let mut rows = BTreeSet::new();
         for entry in document["entries"].as_array().unwrap() {
             let number = |value: &Value| {
@@ -412,21 +318,13 @@ fn concatenated_sections_are_reported_and_repaired() {
 
 #[test]
 fn omitted_functions_and_wrong_rows_are_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
-    let object = |name: &str, file: &str, more: &[&str]| {
-        let (output, source) = (format!("{name}.o"), source(file));
-        let arguments = [&["-O2", "-c", "-o", &output, &source][..], more].concat();
-        success("gcc", &arguments, path);
-    };
-    object("with", "sframe.c", &["-Wa,--gsframe"]);
-    object("without", "cold.c", &[]);
-    success(
-        "objcopy",
-        &["--redefine-sym", "main=other", "without.o"],
-        path,
-    );
-    success("gcc", &["-o", "part", "with.o", "without.o"], path);
+    let path = &TestFolder::new();
+    let (with, without) = (source("sframe.c"), source("cold.c"));
+    let arguments = format!("-O2 -c -o with.o {with} -Wa,--gsframe");
+    success("gcc", &arguments, path);
+    success("gcc", &format!("-O2 -c -o without.o {without}"), path);
+    success("objcopy", "--redefine-sym main=other without.o", path);
+    success("gcc", "-o part with.o without.o", path);
     let reported = findings(path, "part");
     assert!(
         matches!(reported.as_slice(), [(code, message)] if code == "CFI017" && message.contains("functions of .eh_frame have no row in .sframe")),
@@ -434,24 +332,13 @@ fn omitted_functions_and_wrong_rows_are_reported() {
     );
 
     // One byte of a row is changed, as by a faulty linker.
-    let folder = program(&[]);
-    let path = folder.path();
-    assert!(
-        unspool(
-            &["convert", "dies", "--to", "sframe", "--into", "right"],
-            path
-        )
-        .status
-        .success()
-    );
+    let path = &program("");
+    let converted = unspool("convert dies --to sframe --into right", path);
+    assert!(converted.status.success());
     assert_eq!(findings(path, "right"), []);
-    success(
-        "objcopy",
-        &["--dump-section", ".sframe=bytes", "right", "copy"],
-        path,
-    );
-    let section = std::fs::read(path.join("bytes")).unwrap();
-    let mut file = std::fs::read(path.join("right")).unwrap();
+    success("objcopy", "--dump-section .sframe=bytes right copy", path);
+    let section = path.bytes("bytes");
+    let mut file = path.bytes("right");
     let at = file
         .windows(section.len())
         .position(|window| window == section)
@@ -460,7 +347,7 @@ fn omitted_functions_and_wrong_rows_are_reported() {
     let last = at + section.len() - 1;
     assert_eq!(file[last], 8);
     file[last] = 16;
-    std::fs::write(path.join("wrong"), file).unwrap();
+    path.write("wrong", file);
     let reported = findings(path, "wrong");
     assert!(
         matches!(reported.as_slice(), [(code, message)] if code == "CFI016"
@@ -471,8 +358,7 @@ fn omitted_functions_and_wrong_rows_are_reported() {
 
 #[test]
 fn converted_programs_of_the_distribution_have_no_findings() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &TestFolder::new();
     for program in [
         "/usr/bin/ls",
         "/usr/bin/gcc",
@@ -485,17 +371,9 @@ fn converted_programs_of_the_distribution_have_no_findings() {
         "/usr/bin/strace",
     ] {
         for version in ["2", "3"] {
-            let arguments = [
-                "convert",
-                program,
-                "--to",
-                "sframe",
-                "--version",
-                version,
-                "--into",
-                "converted",
-            ];
-            let converted = unspool(&arguments, path);
+            let arguments =
+                &format!("convert {program} --to sframe --version {version} --into converted");
+            let converted = unspool(arguments, path);
             assert!(
                 converted.status.success(),
                 "{program}: {}",
@@ -509,41 +387,29 @@ fn converted_programs_of_the_distribution_have_no_findings() {
 
 #[test]
 fn inconvertible_files_are_rejected_with_a_remedy() {
-    let folder = program(&["-c"]);
-    let path: PathBuf = folder.path().to_owned();
+    let path = &program("-c");
     for (arguments, message) in [
         (
-            &["dies", "--to", "sframe"][..],
+            "dies --to sframe",
             "its addresses are not final; link it first",
         ),
         (
-            &["/usr/lib32/libc.so.6", "--to", "sframe"],
+            "/usr/lib32/libc.so.6 --to sframe",
             "SFrame is for x86-64, AArch64 and big-endian s390x only",
         ),
-        (&["/usr/bin/true", "--to", "eh_frame"], "no .sframe"),
+        ("/usr/bin/true --to eh_frame", "no .sframe"),
         (
-            &["/usr/bin/true", "--to", "sframe", "--version", "1"],
+            "/usr/bin/true --to sframe --version 1",
             "possible values: 2, 3",
         ),
     ] {
-        let arguments = [&["convert"], arguments].concat();
-        let output = unspool(&arguments, &path);
+        let output = unspool(&format!("convert {arguments}"), path);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         let said = text(&output);
         assert!(said.contains(message), "{said}");
     }
-    let document = unspool(
-        &[
-            "convert",
-            "/lib/x86_64-linux-gnu/libc.so.6",
-            "--to",
-            "sframe",
-            "--format",
-            "json",
-        ],
-        &path,
-    );
-    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let libc = "/lib/x86_64-linux-gnu/libc.so.6";
+    let document = document(&format!("convert {libc} --to sframe --format json"), path);
     let number = |name: &str| document[name].as_u64().unwrap();
     assert_eq!(
         number("entries"),

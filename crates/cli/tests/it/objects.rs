@@ -7,9 +7,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Output;
 
-use unspool_testing::{Finish as _, packages, tool};
+use unspool_testing::{Finish as _, tool};
 
-use crate::harness::{self, TestFolder};
+use crate::harness::{self, TestFolder, source};
 
 /// The output and messages of the command, which must succeed.
 fn done(folder: &TestFolder, words: &str) -> String {
@@ -41,8 +41,10 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn source(name: &str) -> String {
-    format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"))
+/// Compiles the program that catches.
+fn make_main(folder: &TestFolder) {
+    let main = source("object_main.cc");
+    folder.tool("g++", &format!("-O2 -c {main} -o main.o"));
 }
 
 /// The gdb command that stops at a throw.
@@ -55,14 +57,10 @@ fn links_and_catches(folder: &TestFolder, objects: &str) {
         folder.tool("g++", &words);
         let output = folder.run(format!("./{linker}"), "");
         assert_eq!(text(&output), "caught 42\n", "{linker}");
-        let output = folder.run(
-            packages::path("/usr/bin/readelf")
-                .unwrap()
-                .to_str()
-                .unwrap(),
-            &format!("--debug-dump=frames -W {linker}"),
-        );
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{linker}");
+        let mut readelf = tool("readelf");
+        let words = format!("--debug-dump=frames -W {linker}");
+        let output = folder.started(&mut readelf, &words).finish();
+        assert_eq!(output.err, "", "{linker}");
         let checked = done(folder, &format!("check {linker}"));
         assert!(checked.contains(" 0 refuted, 0 unproven"), "{checked}");
     }
@@ -77,10 +75,7 @@ fn entries(folder: &TestFolder, file: &str) -> usize {
 #[test]
 fn an_exception_goes_through_what_nasm_made() {
     let folder = TestFolder::new();
-    folder.tool(
-        "g++",
-        &format!("-O2 -c {} -o main.o", source("object_main.cc")),
-    );
+    make_main(&folder);
     let nasm = format!("-f elf64 {} -o through.o", source("object_through.asm"));
     folder.tool("nasm", &nasm);
     folder.tool("g++", "-o before main.o through.o");
@@ -105,10 +100,7 @@ fn an_exception_goes_through_what_nasm_made() {
 fn entries_go_with_the_sections_that_linkers_leave_out() {
     for compiler in ["gcc", "clang"] {
         let folder = TestFolder::new();
-        folder.tool(
-            "g++",
-            &format!("-O2 -c {} -o main.o", source("object_main.cc")),
-        );
+        make_main(&folder);
         for (object, defines) in [
             ("one", "-DNOBODY=none"),
             ("other", "-DNOBODY=neither -DOTHER"),
@@ -228,10 +220,7 @@ fn an_exception_goes_through_inline_assembly() {
     );
     for (compiler, words) in [("gcc", &c), ("clang", &c), ("rustc", &rust)] {
         let folder = TestFolder::new();
-        folder.tool(
-            "g++",
-            &format!("-O2 -c {} -o main.o", source("object_main.cc")),
-        );
+        make_main(&folder);
         folder.tool(compiler, words);
         folder.tool("g++", "-o before main.o through.o");
         assert!(!folder.run("./before", "").status.success(), "{compiler}");
@@ -259,10 +248,7 @@ fn an_exception_goes_through_inline_assembly() {
 #[test]
 fn whatever_inline_assembly_does_to_the_stack() {
     let folder = TestFolder::new();
-    folder.tool(
-        "g++",
-        &format!("-O2 -c {} -o main.o", source("object_main.cc")),
-    );
+    make_main(&folder);
     for compiler in ["gcc", "clang"] {
         for body in ["BRANCH", "LOOP", "REALIGNED", "OTHER_STACK"] {
             let through = source("inline_through.c");
@@ -343,10 +329,7 @@ fn members_of_archives_are_mended() {
     let rust = source("inline_through.rs");
     for (library, made) in [("libthrough.a", "gcc"), ("libthrough.rlib", "rustc")] {
         let folder = TestFolder::new();
-        folder.tool(
-            "g++",
-            &format!("-O2 -c {} -o main.o", source("object_main.cc")),
-        );
+        make_main(&folder);
         match made {
             "gcc" => {
                 fs::write(folder.path().join("odd.txt"), "odd").unwrap();
