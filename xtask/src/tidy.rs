@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: checks the documents against the repository. ARCHITECTURE.md's table must
 //! have all crates and their dependencies, each path in backticks must exist, prose must be wrapped,
-//! and each type name must have one meaning.
+//! each type name must have one meaning, and libraries know no command line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,6 +39,11 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
     let sources = sources.map(|name| Ok((name.as_str(), fs::read_to_string(root.join(name))?)));
     let sources: Vec<(&str, String)> = sources.collect::<Result<_, io::Error>>()?;
     let sources = sources.iter().map(|(name, text)| (*name, text.as_str()));
+    faults.extend(
+        sources
+            .clone()
+            .flat_map(|(name, text)| command_words(name, text)),
+    );
     faults.extend(names::faults(sources));
     let table = fs::read_to_string(root.join("ARCHITECTURE.md"))?;
     let differences = crate_differences(&table_of_crates(&table), &crates(&root)?);
@@ -88,6 +93,17 @@ fn wide_lines(text: &str) -> Vec<(usize, String)> {
     let wide = prose(text).filter(|(_, line)| is_wide(line));
     wide.map(|(line, _)| (line, format!("wider than {MAX_WIDTH} characters")))
         .collect()
+}
+
+/// What only a command may know, in a library's source.
+fn command_words<'t>(name: &'t str, text: &'t str) -> impl Iterator<Item = String> + use<'t> {
+    let is_library =
+        name.starts_with("crates/") && !name.starts_with("crates/cli/") && name.contains("/src/");
+    let words = ["clap::", "anyhow::", "IsTerminal", "ExitCode"];
+    let known = words
+        .into_iter()
+        .filter(move |word| is_library && text.contains(word));
+    known.map(move |word| format!("{name}: {word} in a library: only `cli` parses and prints"))
 }
 
 /// The repository's files and folders as documents may write them. A path may omit leading folders,
@@ -271,6 +287,19 @@ mod tests {
                 .collect::<Vec<_>>(),
             [1]
         );
+    }
+
+    #[test]
+    fn libraries_are_no_commands() {
+        let text = "use std::process::ExitCode;";
+        assert_eq!(command_words("crates/a/src/x.rs", text).count(), 1);
+        for name in [
+            "crates/cli/src/x.rs",
+            "crates/a/tests/x.rs",
+            "xtask/src/x.rs",
+        ] {
+            assert_eq!(command_words(name, text).count(), 0);
+        }
     }
 
     #[test]
