@@ -11,7 +11,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::sys;
+use crate::sys::lost_pages;
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
@@ -27,7 +27,7 @@ static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The system refuses a handler.
 pub fn install() -> io::Result<()> {
     if !IS_INSTALLED.load(Ordering::Acquire) {
-        sys::handle_lost_pages()?;
+        lost_pages::handle_lost_pages()?;
         IS_INSTALLED.store(true, Ordering::Release);
     }
     Ok(())

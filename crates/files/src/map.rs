@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::ops::Deref;
 
+use crate::guard;
 use crate::map_registry::MapSlot;
-use crate::open::is_untrusted;
-use crate::{guard, sys};
+use crate::sys::lost_pages;
+use crate::trust::is_untrusted;
 
 /// Smaller files are read, not mapped; in bytes. That is faster than a map, and the bytes cannot
 /// change.
@@ -59,7 +60,7 @@ impl FileMap {
         if size < MAP_FROM_BYTES || (!has_guard && is_untrusted(&metadata)) {
             return read(file, size);
         }
-        let map = sys::map(file)?;
+        let map = lost_pages::map(file)?;
         let slot = match has_guard {
             true => {
                 let slot = MapSlot::acquire(map.as_ptr().addr(), map.len());

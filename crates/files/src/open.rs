@@ -1,10 +1,15 @@
 //! Opens files for reading.
 
 use std::fmt::{self, Display};
-use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
 
 /// A kind of file that is not regular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,15 +78,17 @@ impl From<NotRegularFile> for io::Error {
 /// Opens a regular file for reading.
 ///
 /// The path may be untrusted. Opening a FIFO does not block, and a device is not opened, since that
-/// may have effects. If the path changes meanwhile, the opened descriptor decides. The descriptor
-/// is close-on-exec, and a terminal does not become the controlling terminal.
+/// may have effects, even if the path changes meanwhile. The descriptor is close-on-exec, and a
+/// terminal does not become the controlling terminal.
+///
+/// A path below another root, through a link of `/proc` (`/proc/PID/root/…`, `/proc/self/fd/N/…`),
+/// is resolved in that root: its links cannot lead out of it.
 ///
 /// # Errors
 ///
 /// The system's error, or [`NotRegularFile`].
 pub fn open(path: &Path) -> io::Result<File> {
-    FileKind::check_regular(&fs::metadata(path)?)?;
-    open_with(path, 0)
+    open_with(path, OFlags::empty())
 }
 
 /// As [`open`], but a symbolic link is not followed: in a folder that everyone may write to, none
@@ -91,35 +98,76 @@ pub fn open(path: &Path) -> io::Result<File> {
 ///
 /// As for [`open`]; for a link, the system's error.
 pub fn open_no_link(path: &Path) -> io::Result<File> {
-    let metadata = fs::symlink_metadata(path)?;
-    if !metadata.is_symlink() {
-        FileKind::check_regular(&metadata)?;
+    open_with(path, OFlags::NOFOLLOW)
+}
+
+/// Reads a regular file of at most `max_bytes` bytes.
+///
+/// # Errors
+///
+/// As for [`open`]; [`io::ErrorKind::FileTooLarge`] for a larger file.
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = open(path)?.take(max_bytes);
+    file.read_to_end(&mut bytes)?;
+    match file.into_inner().read(&mut [0])? {
+        0 => Ok(bytes),
+        _ => Err(io::ErrorKind::FileTooLarge.into()),
     }
-    open_with(path, libc::O_NOFOLLOW)
 }
 
-fn open_with(path: &Path, flags: i32) -> io::Result<File> {
-    // `std` adds `O_CLOEXEC`.
-    let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
-    FileKind::check_regular(&file.metadata()?)?;
-    Ok(file)
+/// The metadata of the file that [`open`] would open, or of another kind of file. Opens nothing.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn metadata(path: &Path) -> io::Result<Metadata> {
+    resolve(path, OFlags::PATH)?.metadata()
 }
 
-/// Whether other users can change a file or a folder: its owner is neither the user nor root, or
-/// others may write to it.
-#[must_use]
-pub fn is_untrusted(metadata: &Metadata) -> bool {
-    !is_our_owner(metadata.uid()) || metadata.mode() & 0o022 != 0
+fn open_with(path: &Path, link: OFlags) -> io::Result<File> {
+    let found = resolve(path, OFlags::PATH | link)?;
+    let metadata = found.metadata()?;
+    if metadata.is_symlink() {
+        return Err(Errno::LOOP.into());
+    }
+    FileKind::check_regular(&metadata)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    // By its descriptor it is the same file. A process may lack `/proc`.
+    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let opened = resolve(Path::new(&same), flags).or_else(|_| resolve(path, flags | link))?;
+    FileKind::check_regular(&opened.metadata()?)?;
+    Ok(opened)
 }
 
-/// Whether the owner of a file or a folder is this process's effective user, or root.
-#[must_use]
-pub fn is_our_owner(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
+/// Opens any file with these flags.
+fn resolve(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::CLOEXEC;
+    let opened = match split_root(path) {
+        Some((root, inside)) => {
+            let as_folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let root = openat(CWD, root, as_folder, Mode::empty())?;
+            let resolution = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+            openat2(root, inside, flags, Mode::empty(), resolution)?
+        }
+        None => openat(CWD, path, flags, Mode::empty())?,
+    };
+    Ok(opened.into())
+}
+
+/// Splits a path behind a link of `/proc` to another root.
+fn split_root(path: &Path) -> Option<(PathBuf, &Path)> {
+    let mut parts = path.strip_prefix("/proc").ok()?.components();
+    let mut root = Path::new("/proc").join(parts.next()?);
+    let link = parts.next()?;
+    root.push(link);
+    match link.as_os_str().as_bytes() {
+        b"root" => {}
+        b"fd" => root.push(parts.next()?),
+        _ => return None,
+    }
+    let inside = parts.as_path();
+    (!inside.as_os_str().is_empty()).then_some((root, inside))
 }
 
 /// The most bytes to read from a pipe, which has no size to check in advance.
@@ -159,7 +207,7 @@ pub fn open_input(path: &Path) -> io::Result<Input> {
         Some(FileKind::Fifo) => Ok(true),
         Some(other) => Err(NotRegularFile(other)),
     };
-    if !wanted(&fs::metadata(path)?)? {
+    if !wanted(&metadata(path)?)? {
         return open(path).map(Input::File);
     }
     let file = OpenOptions::new()

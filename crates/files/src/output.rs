@@ -8,7 +8,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,7 +18,9 @@ use rustix::fs::{
     mkdirat, openat, readlinkat, renameat, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::geteuid;
+
+use crate::new_file::{NewFile, create_new};
+use crate::trust::is_our_owner;
 
 /// Another user's file is in the way in a sticky folder. The source of an [`io::Error`] of kind
 /// [`io::ErrorKind::PermissionDenied`].
@@ -158,8 +159,7 @@ fn is_on_proc(opened: &OwnedFd) -> io::Result<bool> {
 /// Refuses another user's file in a sticky folder. A folder there is allowed: its contents are
 /// checked in turn.
 fn check_owner(folder: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
-    let is_ours = stat.st_uid == 0 || stat.st_uid == geteuid().as_raw();
-    if is_ours || FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+    if is_our_owner(stat.st_uid) || FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         return Ok(());
     }
     let mode = Mode::from_raw_mode(fstat(folder)?.st_mode);
@@ -198,44 +198,9 @@ impl ResolvedPath {
         Ok(opened.into())
     }
 
-    /// Creates a new file of that name.
-    fn create_new(&self, name: &OsStr, mode: Mode) -> io::Result<File> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(&self.folder, name, flags, mode)?.into())
-    }
-
-    /// Creates a file next to the target, to be renamed to it. Other users cannot guess its name.
-    fn create_beside(&self, mode: Mode) -> io::Result<TemporaryFile<'_>> {
-        let random = RandomState::new().hash_one(std::process::id());
-        let name = extended(&self.name, &format!(".{random:016x}.tmp"));
-        let file = self.create_new(&name, mode)?;
-        Ok(TemporaryFile {
-            path: self,
-            name,
-            file,
-        })
-    }
-}
-
-/// A file that is not renamed to its target yet. Removed on drop, unless it was renamed.
-struct TemporaryFile<'e> {
-    path: &'e ResolvedPath,
-    name: OsString,
-    file: File,
-}
-
-impl TemporaryFile<'_> {
-    fn take_place(&self) -> io::Result<()> {
-        let folder = self.path.folder.as_fd();
-        Ok(renameat(folder, &self.name, folder, &self.path.name)?)
-    }
-}
-
-impl Drop for TemporaryFile<'_> {
-    fn drop(&mut self) {
-        // It is gone if it was renamed.
-        let _ = unlinkat(&self.path.folder, &self.name, AtFlags::empty());
+    /// Creates a file next to the target, to be renamed to it.
+    fn create_beside(&self, mode: u32) -> io::Result<NewFile<'_>> {
+        NewFile::create(self.folder.as_fd(), &self.name, Mode::from_raw_mode(mode))
     }
 }
 
@@ -265,12 +230,12 @@ pub fn replace<T, E: From<io::Error>>(
     }
     // Until it has its permissions, no other user can open it.
     let mode = if permissions.is_some() { 0o600 } else { 0o666 };
-    let temporary = entry.create_beside(Mode::from_raw_mode(mode))?;
+    let new = entry.create_beside(mode)?;
     if let Some(permissions) = permissions {
-        temporary.file.set_permissions(permissions)?;
+        new.file.set_permissions(permissions)?;
     }
-    let result = fill(&temporary.file)?;
-    temporary.take_place()?;
+    let result = fill(&new.file)?;
+    new.take_place()?;
     Ok(result)
 }
 
@@ -283,7 +248,7 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
     let entry = resolve(path, LastLink::Follow)?;
     match entry.kind {
         EntryKind::Special | EntryKind::ProcLink => Ok(()),
-        _ => entry.create_beside(Mode::from_raw_mode(0o600)).map(drop),
+        _ => entry.create_beside(0o600).map(drop),
     }
 }
 
@@ -363,7 +328,7 @@ pub fn create(path: &Path) -> io::Result<(File, NewOutput)> {
             Some(extended(given.as_os_str(), OLD_SUFFIX).into())
         }
     };
-    let file = path.create_new(&path.name, Mode::from_raw_mode(0o600))?;
+    let file = create_new(&path.folder, &path.name, Mode::from_raw_mode(0o600))?;
     Ok((file, NewOutput { path, moved_to }))
 }
 

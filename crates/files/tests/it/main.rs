@@ -1,5 +1,8 @@
-//! Files that others change while they are mapped, and targets of outputs.
+//! Files that others change while they are mapped, and targets of outputs; caches, and opening.
 #![cfg(test)]
+
+mod caches;
+mod opening;
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
