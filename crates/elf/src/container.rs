@@ -4,10 +4,12 @@
 use std::io::Read;
 use std::path::Path;
 
+use unspool_files::FileOrigin;
+
 use crate::archive::Archive;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
-use crate::image::{FileOrigin, ImageBytes};
+use crate::image::ImageBytes;
 
 /// The maximum decompressed size of a file, in bytes.
 const MAX_DECOMPRESSED_BYTES: u64 = 1 << 30;

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use unspool_files::is_untrusted;
+use unspool_files::environment::{cache_home_path, variable};
+use unspool_files::{FileId, open_trusted};
 
 use crate::build_id::{BuildId, TableKey};
 use crate::elf::{ElfFile, truncated_hash, until_nul};
-use crate::environment::variable;
 use crate::error::ModuleError;
 
 const DEBUG_DIRECTORY: &str = "usr/lib/debug";
@@ -47,16 +47,17 @@ impl SearchRoots {
         SearchRoots::from_variables(variable)
     }
 
-    /// The same for the given variables; empty ones count as not set.
+    /// The same for the given variables; empty ones count as not set, and so does a relative
+    /// `XDG_CACHE_HOME` or `HOME`.
     #[must_use]
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let folder = |name: &str| variable(name).map(PathBuf::from);
-        let in_home = |name: &str| Some(folder("HOME")?.join(name));
-        let caches = || folder("XDG_CACHE_HOME").or_else(|| in_home(".cache"));
+        let caches = || cache_home_path(variable("XDG_CACHE_HOME"), variable("HOME"));
         let downloads = || Some(caches()?.join("debuginfod_client"));
+        let home = || folder("HOME").filter(|home| home.is_absolute());
         SearchRoots {
             debuginfod_cache: folder("DEBUGINFOD_CACHE_PATH").or_else(downloads),
-            perf_cache: folder("PERF_BUILDID_DIR").or_else(|| in_home(".debug")),
+            perf_cache: folder("PERF_BUILDID_DIR").or_else(|| Some(home()?.join(".debug"))),
             ..SearchRoots::default()
         }
     }
@@ -78,37 +79,23 @@ impl SearchRoots {
     /// Paths where caches would keep a copy of the file with that ID.
     #[must_use]
     pub fn executables(&self, id: BuildId) -> Vec<PathBuf> {
-        self.copies(id, "executable", "elf").collect()
+        self.copies(id, "executable", "elf")
     }
 
     /// The copies that debuginfod's clients and perf keep, under these names. Files that another
     /// user could have put there are left out. They are looked up by build ID, and anybody can make
     /// a file with any build ID.
-    fn copies(
-        &self,
-        id: BuildId,
-        debuginfod: &str,
-        perf: &str,
-    ) -> impl Iterator<Item = PathBuf> + use<> {
-        let downloaded = self.debuginfod_cache.as_ref();
-        let downloaded = downloaded
-            .and_then(|cache| trusted(cache, &Path::new(&id.to_string()).join(debuginfod)));
-        let kept = self.perf_cache.as_ref().zip(build_id_path(id));
-        let kept = kept.and_then(|(cache, path)| trusted(cache, &Path::new(&path).join(perf)));
+    fn copies(&self, id: BuildId, debuginfod: &str, perf: &str) -> Vec<PathBuf> {
+        let download = self.debuginfod_cache.as_deref();
+        let download = download.map(|cache| (cache, Path::new(&id.to_string()).join(debuginfod)));
+        let kept = self.perf_cache.as_deref().zip(build_id_path(id));
+        let kept = kept.map(|(cache, path)| (cache, Path::new(&path).join(perf)));
+        let copies = download.into_iter().chain(kept);
+        let trusted = copies.filter_map(|(cache, path)| open_trusted(cache, &path).ok()?);
         // A debuginfod client leaves an empty file where a server had none.
-        let is_empty = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == 0);
-        let copies = downloaded.into_iter().chain(kept);
-        copies.filter(move |path| !is_empty(path))
+        let whole = trusted.filter(|file| file.metadata().len() > 0);
+        whole.map(|file| file.path().to_path_buf()).collect()
     }
-}
-
-/// A path in a cache, unless another user could have written the file: the cache, its folders on
-/// the way, and the file belong to root or this user, and nobody else may write to them.
-fn trusted(cache: &Path, path: &Path) -> Option<PathBuf> {
-    let path = cache.join(path);
-    let mut on_the_way = path.ancestors().take_while(|part| part.starts_with(cache));
-    let is_trusted = |part: &Path| fs::metadata(part).is_ok_and(|found| !is_untrusted(&found));
-    on_the_way.all(is_trusted).then_some(path)
 }
 
 /// `.build-id/ab/cdef…`
@@ -204,7 +191,7 @@ impl DebugFiles {
             stamps.extend(file.stamp()?);
             let mut package = file.path().as_os_str().to_owned();
             package.push(".dwp");
-            match fs::metadata(&package).is_ok_and(|package| package.is_file()) {
+            match unspool_files::metadata(package.as_ref()).is_ok_and(|found| found.is_file()) {
                 true => stamps.extend(ElfFile::open(package).ok()?.stamp()?),
                 false => stamps.push(0),
             }
@@ -217,7 +204,8 @@ impl DebugFiles {
 
     /// The first file that exists and passes; files that do not pass are recorded.
     fn first_of(&mut self, candidates: &[PathBuf], check: &DebugFileCheck) -> Option<Arc<ElfFile>> {
-        for path in candidates.iter().filter(|path| path.exists()) {
+        let exists = |path: &&PathBuf| unspool_files::metadata(path).is_ok();
+        for path in candidates.iter().filter(exists) {
             match ElfFile::open(path).and_then(|file| check.pass(file)) {
                 Ok(file) => return Some(Arc::new(file)),
                 Err(error) => self.rejected.push(error),
@@ -339,8 +327,15 @@ impl DebugLink {
             let debug = root.join(DEBUG_DIRECTORY).join(&directory.inside);
             paths.push(debug.join(&self.name));
         }
-        let itself = fs::canonicalize(file.path()).ok();
-        paths.retain(|path| itself.is_none() || fs::canonicalize(path).ok() != itself);
+        // A file with the debug information of others may link to its own name.
+        let is_itself = |path: &PathBuf| {
+            let found = unspool_files::metadata(path).ok();
+            found.is_some_and(|found| {
+                file.state()
+                    .is_some_and(|own| own.id == FileId::new(&found))
+            })
+        };
+        paths.retain(|path| !is_itself(path));
         paths
     }
 }
@@ -397,9 +392,14 @@ mod tests {
         assert_eq!(caches(&[]), [None, None]);
         let home = ("HOME", "/h");
         let (downloads, perf) = (path("/h/.cache/debuginfod_client"), path("/h/.debug"));
-        assert_eq!(caches(&[home]), [downloads, perf.clone()]);
+        assert_eq!(caches(&[home]), [downloads.clone(), perf.clone()]);
         let cache = ("XDG_CACHE_HOME", "/c");
-        assert_eq!(caches(&[home, cache]), [path("/c/debuginfod_client"), perf]);
+        let both = [path("/c/debuginfod_client"), perf.clone()];
+        assert_eq!(caches(&[home, cache]), both);
+        // Relative paths would be looked up in whatever folder the command runs.
+        let relative = ("XDG_CACHE_HOME", "c");
+        assert_eq!(caches(&[home, relative]), [downloads.clone(), perf]);
+        assert_eq!(caches(&[("HOME", "h"), relative]), [None, None]);
         let named = [("DEBUGINFOD_CACHE_PATH", "/d"), ("PERF_BUILDID_DIR", "/p")];
         assert_eq!(
             caches(&[home, named[0], named[1]]),

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use object::elf;
 use sha2::{Digest, Sha256};
+use unspool_files::{FileOrigin, FileState};
 use unspool_rows::arch::AddressSize;
 use unspool_rows::{Abi, Endian, Vaddr};
 
@@ -16,7 +17,7 @@ use crate::build_id::{BuildId, ContentKey, TableKey};
 use crate::contents::SectionContents;
 use crate::error::ModuleError;
 use crate::header::{self, ElfHeaders, ElfKind, Phdr, Shdr};
-use crate::image::{FileOrigin, FileState, ImageBytes};
+use crate::image::ImageBytes;
 use crate::layout::{self, AddressIndex};
 use crate::note;
 use crate::symbols::Symbols;

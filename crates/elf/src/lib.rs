@@ -11,7 +11,6 @@ mod debug_file;
 mod dynamic;
 mod elf;
 mod embed;
-mod environment;
 mod error;
 mod header;
 mod image;
@@ -25,7 +24,6 @@ mod segment;
 mod symbol_sources;
 mod symbols;
 mod symtab;
-mod sys;
 mod unwind_entries;
 mod unwind_sections;
 
@@ -38,10 +36,8 @@ pub use embed::{
     EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe,
     embed_unmapped, replace_eh_frame,
 };
-pub use environment::variable;
 pub use error::ModuleError;
 pub use header::ElfKind;
-pub use image::FileState;
 pub use lines::{InlineFrame, Lines, assembly_ranges};
 pub use relocate::RelocationError;
 pub use section::{Section, SectionInfo, SectionSource};

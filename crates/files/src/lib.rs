@@ -59,5 +59,4 @@ pub use {
         open_input, open_no_link, read,
     },
     state::{FileOrigin, FileState},
-    trust::{is_our_owner, is_untrusted},
 };

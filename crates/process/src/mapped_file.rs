@@ -1,11 +1,11 @@
 //! Opening the file behind a mapping of a live process.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use unspool_elf::FileState;
+use unspool_files::{FileId, FileState, metadata};
 
 use crate::maps::{Device, Mapping};
 use crate::procfs;
@@ -96,9 +96,9 @@ fn candidates(
 /// its debug files.
 fn place(pid: i32, mapping: &Mapping, file: &File) -> PathBuf {
     let name = mapping.path().unwrap_or(Path::new(""));
-    let inode = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    let here = std::fs::metadata(name).map(inode).ok();
-    match here.is_some() && here == file.metadata().map(inode).ok() {
+    let id = |found: io::Result<Metadata>| found.ok().map(|found| FileId::new(&found));
+    let here = id(metadata(name));
+    match here.is_some() && here == id(file.metadata()) {
         true => name.to_path_buf(),
         false => in_root(pid, name),
     }
@@ -131,8 +131,8 @@ pub(crate) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
 pub fn mapped_state(pid: u32, mapping: &Mapping) -> Option<FileState> {
     let pid = i32::try_from(pid).unwrap_or(i32::MAX);
     let routes = routes(pid, mapping).filter(|(route, _)| *route != FileRoute::Executable);
-    let mut found = routes.filter_map(|(_, path)| std::fs::metadata(path).ok());
-    let found = found.find(std::fs::Metadata::is_file)?;
+    let mut found = routes.filter_map(|(_, path)| metadata(&path).ok());
+    let found = found.find(Metadata::is_file)?;
     Some(FileState::new(&found))
 }
 

@@ -4,11 +4,11 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unspool_elf::{BuildId, ElfFile};
+use unspool_files::FileId;
 use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Mapping, Mappings};
 use unspool_process::{
@@ -30,7 +30,7 @@ pub struct ProcessRoot {
     path: PathBuf,
     /// Its path within its own file system: `/` for the file system's root.
     place: PathBuf,
-    identity: [u64; 3],
+    identity: [FileId; 2],
 }
 
 impl ProcessRoot {
@@ -62,10 +62,13 @@ impl ProcessRoot {
 }
 
 /// Identifies the root of a process and its mounts.
-fn identity(pid: u32) -> Option<[u64; 3]> {
-    let metadata = |name| fs::metadata(format!("/proc/{pid}/{name}")).ok();
-    let (root, mounts) = (metadata("root")?, metadata("ns/mnt")?);
-    Some([root.dev(), root.ino(), mounts.ino()])
+fn identity(pid: u32) -> Option<[FileId; 2]> {
+    let id = |name| {
+        Some(FileId::new(
+            &fs::metadata(format!("/proc/{pid}/{name}")).ok()?,
+        ))
+    };
+    Some([id("root")?, id("ns/mnt")?])
 }
 
 /// The memory of a running process, as it is now.

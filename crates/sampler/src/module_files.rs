@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use unspool_elf::{BuildId, ContentKey, ElfFile, FileState};
+use unspool_elf::{BuildId, ContentKey, ElfFile};
+use unspool_files::{FileId, FileState, metadata};
 use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Device, Mapping, Mappings};
 use unspool_table_store::{Store, TableForm};
@@ -49,8 +49,7 @@ impl ModuleFile {
         let Some(state) = file.state() else {
             return true;
         };
-        let is_same = |found: Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
-        fs::metadata(path).is_ok_and(is_same)
+        metadata(path).is_ok_and(|found| FileId::new(&found) == state.id)
     }
 
     /// Computes the identity of its contents; the store may remember their hash.

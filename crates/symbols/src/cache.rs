@@ -21,15 +21,11 @@
 //! A file of another version, for other files, or with a wrong checksum is not used; the next
 //! stored table replaces it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::path::PathBuf;
 
-use unspool_elf::{BuildId, TableKey, variable};
-use unspool_files::is_untrusted;
+use unspool_elf::{BuildId, TableKey};
+use unspool_files::environment::{cache_home_path, variable};
+use unspool_files::{CacheError, CacheFolder, RemovedFiles};
 
 use crate::name_table::{AddressEntry, FrameEntry, FunctionEntry, NameTable, TextId, TextPool};
 
@@ -40,66 +36,56 @@ const MAGIC: [u8; 8] = *b"unspname";
 const VERSION: u32 = 3;
 /// The most addresses of a table to store.
 const MAX_ADDRESSES: usize = 1 << 20;
-/// The size of the largest file to read, in bytes.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 /// The most bytes of all files together.
 const MAX_CACHE_BYTES: u64 = 256 << 20;
-/// The granularity of the time of last use.
-const USE_TIME_GRANULARITY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Stores names between runs.
 #[derive(Debug, Clone)]
-pub struct NameCache {
-    folder: PathBuf,
-}
+pub struct NameCache(CacheFolder);
 
 impl NameCache {
     /// The user's cache: `unspool/names` in `XDG_CACHE_HOME`, else in `~/.cache`. `None` if neither
     /// is set.
     #[must_use]
     pub fn from_environment() -> Option<Self> {
-        let folder = |name: &str| variable(name).map(PathBuf::from);
-        let absolute = |path: Option<PathBuf>| path.filter(|path| path.is_absolute());
-        let home = || Some(absolute(folder("HOME"))?.join(".cache"));
-        let caches = absolute(folder("XDG_CACHE_HOME")).or_else(home)?;
-        Some(NameCache::new(caches.join("unspool/names")))
+        let caches = cache_home_path(variable("XDG_CACHE_HOME"), variable("HOME"))?;
+        let unspool = CacheFolder::new(caches.join("unspool"), is_name);
+        Some(NameCache::in_folder(unspool.subfolder("names", is_name)))
     }
 
-    /// Stores names in a folder, which is created when needed, with its two parents.
+    /// Stores names in a folder, which is created when needed, with its parent.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
-        NameCache { folder }
+        NameCache::in_folder(CacheFolder::new(folder, is_name))
+    }
+
+    fn in_folder(folder: CacheFolder) -> Self {
+        NameCache(folder.with_limit(MAX_CACHE_BYTES))
     }
 
     /// The folder.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn folder(&self) -> PathBuf {
+        self.0.path()
     }
 
-    /// The number of modules with names, and the size of their files in bytes.
+    /// The modules with names: the number and size of their files.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read.
-    pub fn size(&self) -> io::Result<(usize, u64)> {
-        let files = self.files()?;
+    /// The folder cannot be read or trusted.
+    pub fn size(&self) -> Result<(usize, u64), CacheError> {
+        let files = self.0.entries()?;
         Ok((files.len(), files.iter().map(|file| file.size).sum()))
     }
 
-    /// Removes all files; returns their number and size in bytes.
+    /// Removes all files.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read, or a file cannot be removed.
-    pub fn clean(&self) -> io::Result<(usize, u64)> {
-        let (mut count, mut bytes) = (0, 0);
-        for file in self.files()? {
-            fs::remove_file(&file.path)?;
-            count += 1;
-            bytes += file.size;
-        }
-        Ok((count, bytes))
+    /// The folder cannot be read or trusted, or a file cannot be removed.
+    pub fn clean(&self) -> Result<RemovedFiles, CacheError> {
+        self.0.remove_all()
     }
 
     /// The names from those files.
@@ -109,7 +95,7 @@ impl NameCache {
     }
 
     /// Stores the names from those files. A failure only costs time later.
-    fn keep(&self, key: &TableKey, table: &NameTable) -> io::Result<()> {
+    fn keep(&self, key: &TableKey, table: &NameTable) -> Result<(), CacheError> {
         if table.entries.len() > MAX_ADDRESSES {
             return Ok(());
         }
@@ -122,99 +108,21 @@ impl NameCache {
 
     /// The bytes stored under a name, if no other user can have written them.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
-        let path = self.folder.join(name);
-        if is_untrusted(&fs::symlink_metadata(&self.folder).ok()?) {
-            return None;
-        }
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let file = opened.ok()?;
-        let metadata = file.metadata().ok()?;
-        if !metadata.is_file() || is_untrusted(&metadata) || metadata.len() > MAX_FILE_BYTES {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        (&file).take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
-        let age = metadata
-            .modified()
-            .ok()
-            .and_then(|time| time.elapsed().ok());
-        if age.is_none_or(|age| age > USE_TIME_GRANULARITY) {
-            // Without this it counts as unused.
-            let _ = file.set_modified(SystemTime::now());
-        }
+        let file = self.0.open(name).ok()??;
+        let bytes = file.read(MAX_CACHE_BYTES).ok()?;
+        file.note_use();
         Some(bytes)
     }
 
     /// Stores bytes under a name, and replaces older ones.
-    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        make_folder(&self.folder)?;
-        self.make_room(bytes.len() as u64)?;
-        let path = self.folder.join(name);
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!("{name}.{}.{count}", std::process::id());
-        let temporary = self.folder.join(temporary);
-        let mut options = OpenOptions::new();
-        let written = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)
-            .and_then(|mut file: File| file.write_all(bytes))
-            .and_then(|()| fs::rename(&temporary, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), CacheError> {
+        self.0.write(name, bytes).map(drop)
     }
+}
 
-    /// Removes the least recently used files, until there is room for this many more bytes.
-    fn make_room(&self, bytes: u64) -> io::Result<()> {
-        let mut files = self.files()?;
-        files.sort_by_key(|file| file.used);
-        let mut total = files
-            .iter()
-            .fold(bytes, |sum, file| sum.saturating_add(file.size));
-        for file in files {
-            if total <= MAX_CACHE_BYTES {
-                break;
-            }
-            fs::remove_file(&file.path)?;
-            total -= file.size;
-        }
-        Ok(())
-    }
-
-    /// The folder's files with names of this cache.
-    fn files(&self) -> io::Result<Vec<CacheFile>> {
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut files = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name();
-            let name = name.to_str().and_then(|name| name.split('.').next());
-            let Ok(metadata) = entry.metadata() else {
-                continue; // Removed in between.
-            };
-            // Earlier versions used only the build ID as the name.
-            let is_build = |name| BuildId::from_hex(name).is_some();
-            let is_kept = name.is_some_and(|name| {
-                name == KERNEL || TableKey::from_text(name).is_some() || is_build(name)
-            });
-            if is_kept && metadata.is_file() {
-                files.push(CacheFile {
-                    path: entry.path(),
-                    size: metadata.len(),
-                    used: metadata.modified()?,
-                });
-            }
-        }
-        Ok(files)
-    }
+/// Whether a file of the cache could have this name. Earlier versions used only the build ID.
+fn is_name(name: &str) -> bool {
+    name == KERNEL || TableKey::from_text(name).is_some() || BuildId::from_hex(name).is_some()
 }
 
 /// The cache entry of one module.
@@ -232,47 +140,8 @@ impl NameCacheEntry {
     }
 
     /// Stores names, and replaces older ones.
-    pub(crate) fn keep(&self, table: &NameTable) -> io::Result<()> {
+    pub(crate) fn keep(&self, table: &NameTable) -> Result<(), CacheError> {
         self.cache.keep(&self.key, table)
-    }
-}
-
-/// A file of the cache.
-struct CacheFile {
-    path: PathBuf,
-    size: u64,
-    used: SystemTime,
-}
-
-/// Whether it belongs to this user or root.
-fn is_ours(metadata: &fs::Metadata) -> bool {
-    // The owner of this folder is the effective user.
-    let user = fs::metadata("/proc/self").map(|own| own.uid());
-    metadata.uid() == 0 || user.is_ok_and(|user| metadata.uid() == user)
-}
-
-/// Creates a cache folder and its two parents, for the user alone. Folders above those are not
-/// created: for example, a home. Nor is one created in another user's home, which `sudo` may keep:
-/// files of root would obstruct that user.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
-    let existing = folder.ancestors().find_map(|path| fs::metadata(path).ok());
-    if existing.is_some_and(|existing| !is_ours(&existing)) {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    let named = |path: &&Path| !path.as_os_str().is_empty();
-    let mut made: Vec<&Path> = folder.ancestors().filter(named).take(3).collect();
-    made.reverse();
-    for path in made {
-        match DirBuilder::new().mode(0o700).create(path) {
-            // A parent may be anywhere, and need not be writable.
-            Err(_) if path.is_dir() => {}
-            created => created?,
-        }
-    }
-    // Another process may have been faster.
-    match is_untrusted(&fs::metadata(folder)?) {
-        true => Err(io::ErrorKind::PermissionDenied.into()),
-        false => Ok(()),
     }
 }
 
@@ -413,6 +282,9 @@ impl<'a> CacheReader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
     use unspool_elf::InlineFrame;
     use unspool_rows::Vaddr;
 
@@ -482,21 +354,6 @@ mod tests {
     }
 
     #[test]
-    fn no_home_is_made() {
-        let home = std::env::temp_dir().join(format!("unspool-home-{}", std::process::id()));
-        let folder = home.join(".cache/unspool/names");
-        let refused = make_folder(&folder).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
-        assert!(!home.exists());
-        fs::create_dir(&home).unwrap();
-        make_folder(&folder).unwrap();
-        make_folder(&folder).unwrap();
-        assert!(folder.is_dir());
-        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
-        fs::remove_dir_all(home).unwrap();
-    }
-
-    #[test]
     fn one_of_many_builds_makes_room_and_strangers_files_stay() {
         let folder = std::env::temp_dir().join(format!("unspool-names-{}", std::process::id()));
         let cache = NameCache::new(folder.clone());
@@ -504,13 +361,13 @@ mod tests {
             build_id: BuildId::new(&[7; 20]),
             content: [byte; 20],
         };
-        assert_eq!(cache.clean().unwrap(), (0, 0));
+        assert_eq!(cache.clean().unwrap(), RemovedFiles::default());
         cache.keep(&key(1), &table()).unwrap();
         cache.keep(&key(2), &table()).unwrap();
         assert_eq!(cache.load(&key(1)), Some(table()));
         assert_eq!(cache.load(&key(3)), None);
         // The least recently used file is removed first.
-        let old = File::options()
+        let old = fs::File::options()
             .append(true)
             .open(folder.join(key(2).to_string()));
         let old = old.unwrap();
@@ -524,10 +381,15 @@ mod tests {
         let path = folder.join(key(1).to_string());
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o622)).unwrap();
         assert_eq!(cache.load(&key(1)), None);
-        let kept = cache.size().unwrap();
-        assert_eq!(kept.0, 2);
-        assert_eq!(cache.clean().unwrap(), kept);
+        let (count, bytes) = cache.size().unwrap();
+        assert_eq!(count, 2);
+        assert_eq!(cache.clean().unwrap(), RemovedFiles { count, bytes });
         assert!(folder.join("notes").exists());
+        // They could have made the folder's names lead elsewhere, too.
+        cache.keep(&key(1), &table()).unwrap();
+        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o722)).unwrap();
+        assert!(cache.size().is_err() && cache.clean().is_err());
+        assert!(path.exists());
         fs::remove_dir_all(folder).unwrap();
     }
 }

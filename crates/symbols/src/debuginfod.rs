@@ -6,18 +6,17 @@
 //! server had one.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use unspool_elf::{BuildId, ElfFile, ModuleError, SearchRoots, variable};
-use unspool_files::is_untrusted;
+use unspool_elf::{BuildId, ElfFile, ModuleError, SearchRoots};
+use unspool_files::environment::variable;
+use unspool_files::{CacheError, CacheFolder};
 
-use crate::cache::make_folder;
 use crate::fetch::{Artifact, DownloadError, Fetch};
 use crate::http::{self, Response};
 use crate::symbolizer::LookupEvent;
@@ -34,6 +33,10 @@ const MISS_AGE: Duration = Duration::from_secs(600);
 const CLEAN_INTERVAL: Duration = Duration::from_secs(86_400);
 /// The age at which an unused file is old, unless the cache's `max_unused_age_s` says otherwise.
 const MAX_UNUSED_AGE: Duration = Duration::from_secs(604_800);
+/// The setting whose time of modification is that of the last removal.
+const MARKER: &str = "cache_clean_interval_s";
+/// The size of the largest file of settings or headers to read, in bytes.
+const MAX_SETTING_BYTES: u64 = 64 << 10;
 
 /// The servers and the limits of downloads.
 #[derive(Debug, Clone)]
@@ -71,8 +74,11 @@ impl DebuginfodOptions {
             .split_whitespace()
             .filter(|word| !word.starts_with("ima:"));
         let urls: Vec<String> = urls.map(str::to_owned).collect();
-        let headers = variable("DEBUGINFOD_HEADERS_FILE").map(fs::read_to_string);
-        let headers = headers.and_then(Result::ok).unwrap_or_default();
+        // Nobody waits for a pipe's writer here.
+        let headers = variable("DEBUGINFOD_HEADERS_FILE");
+        let headers = headers.map(|file| unspool_files::read(file.as_ref(), MAX_SETTING_BYTES));
+        let headers = headers.and_then(|text| String::from_utf8(text.ok()?).ok());
+        let headers = headers.unwrap_or_default();
         Some(DebuginfodOptions {
             cache: SearchRoots::from_variables(&variable).debuginfod_cache?,
             timeout: seconds("DEBUGINFOD_TIMEOUT").unwrap_or(Duration::from_secs(90)),
@@ -130,18 +136,19 @@ impl Fetch for Debuginfod {
         artifact: Artifact,
         report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<Option<PathBuf>, DownloadError> {
-        let cache = &self.options.cache;
-        let folder = cache.join(id.to_string());
-        let path = folder.join(artifact.name());
-        [cache, &folder, &path]
-            .into_iter()
-            .try_for_each(|path| check_trust(path))?;
-        match fs::metadata(&path) {
-            Ok(file) if file.len() > 0 => return Ok(Some(path)),
-            Ok(file) if !is_older(file.modified().ok(), self.setting("cache_miss_s", MISS_AGE)) => {
-                return Ok(None);
+        let folder = self.folder(id);
+        if let Some(file) = folder.open(artifact.name())? {
+            let age = file
+                .metadata()
+                .modified()
+                .ok()
+                .and_then(|time| time.elapsed().ok());
+            let is_recent = || age.is_some_and(|age| age <= self.setting("cache_miss_s", MISS_AGE));
+            match file.metadata().len() {
+                0 if is_recent() => return Ok(None),
+                0 => {}
+                _ => return Ok(Some(file.path().to_path_buf())),
             }
-            _ => {}
         }
         self.clean();
         let mut failed = None;
@@ -151,9 +158,9 @@ impl Fetch for Debuginfod {
             }
             let base = url.trim_end_matches('/');
             let url = format!("{base}/buildid/{id}/{}", artifact.name());
-            match self.fetch(&url, id, artifact, &path, report) {
-                Ok(true) => return Ok(Some(path)),
-                Ok(false) => {}
+            match self.fetch(&url, id, artifact, &folder, report) {
+                Ok(Some(path)) => return Ok(Some(path)),
+                Ok(None) => {}
                 Err(error) => {
                     let lost = matches!(
                         error,
@@ -169,23 +176,37 @@ impl Fetch for Debuginfod {
         }
         let is_asked = |lost: &AtomicBool| !lost.load(Ordering::Relaxed);
         if self.is_unreachable.iter().all(is_asked) {
-            // A failure to remember it is harmless.
-            let _ = self.remember_miss(&path);
+            // An empty file is for a missing one. A failure to remember it is harmless.
+            let _ = folder.write(artifact.name(), b"");
         }
         Ok(None)
     }
 }
 
 impl Debuginfod {
-    /// Fetches one file from one server; `false` if the server does not have it.
+    /// The folder for the files of a build.
+    fn folder(&self, id: BuildId) -> CacheFolder {
+        let artifacts = |name: &str| {
+            [Artifact::DebugInfo, Artifact::Executable]
+                .iter()
+                .any(|artifact| artifact.name() == name)
+        };
+        self.cache().subfolder(&id.to_string(), artifacts)
+    }
+
+    fn cache(&self) -> CacheFolder {
+        CacheFolder::new(self.options.cache.clone(), |name| name == MARKER)
+    }
+
+    /// Fetches one file from one server; `None` if the server does not have it.
     fn fetch(
         &self,
         url: &str,
         id: BuildId,
         artifact: Artifact,
-        path: &Path,
+        folder: &CacheFolder,
         report: &dyn Fn(LookupEvent<'_>),
-    ) -> Result<bool, DownloadError> {
+    ) -> Result<Option<PathBuf>, DownloadError> {
         let started = Instant::now();
         let deadline = (self.options.max_time).and_then(|time| started.checked_add(time));
         let headers = self.options.headers.iter().map(|line| line.trim());
@@ -195,7 +216,7 @@ impl Debuginfod {
         let response = response.map_err(|error| failed(url, started, &error))?;
         match response.status {
             200 => {}
-            404 => return Ok(false),
+            404 => return Ok(None),
             status => {
                 let url = url.to_owned();
                 return Err(DownloadError::Status { url, status });
@@ -209,31 +230,19 @@ impl Debuginfod {
             started,
             deadline,
         };
-        let temporary = temporary_beside(path);
-        let done = (|| {
-            let mut file = create(&temporary).map_err(|error| in_cache(&temporary, &error))?;
-            download.copy(response, &mut file)?;
-            check(url, &temporary, id, artifact)?;
-            fs::rename(&temporary, path).map_err(|error| in_cache(path, &error))
-        })();
-        if done.is_err() {
-            // Nothing more can be done about a failure.
-            let _ = fs::remove_file(&temporary);
-        }
-        done.map(|()| true)
-    }
-
-    /// Creates an empty file for a missing one.
-    fn remember_miss(&self, path: &Path) -> io::Result<()> {
-        let temporary = temporary_beside(path);
-        create(&temporary)?;
-        fs::rename(&temporary, path)
+        let done = folder.write_with(artifact.name(), 0, |file| {
+            download.copy(response, &folder.path(), file)?;
+            check(url, file, id, artifact)
+        });
+        done.map(Some)
     }
 
     /// A number of seconds in a file of the cache.
     fn setting(&self, name: &str, default: Duration) -> Duration {
-        let text = fs::read_to_string(self.options.cache.join(name)).unwrap_or_default();
-        text.trim().parse().map_or(default, Duration::from_secs)
+        let file = self.cache().open(name).ok().flatten();
+        let text = file.and_then(|file| file.read(MAX_SETTING_BYTES).ok());
+        let number = text.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok());
+        number.map_or(default, Duration::from_secs)
     }
 
     /// Removes files that were unused for a long time, once in a while. A file that cannot be
@@ -243,33 +252,25 @@ impl Debuginfod {
         if std::mem::replace(&mut *is_clean, true) {
             return;
         }
-        let cache = &self.options.cache;
-        let marker = cache.join("cache_clean_interval_s");
-        let cleaned = fs::metadata(&marker).and_then(|file| file.modified());
-        let interval = self.setting("cache_clean_interval_s", CLEAN_INTERVAL);
-        if make_folder(cache).is_err() || cleaned.is_ok_and(|time| !is_older(Some(time), interval))
-        {
+        let cache = self.cache();
+        let interval = self.setting(MARKER, CLEAN_INTERVAL);
+        let Ok(marker) = cache.open(MARKER) else {
+            return;
+        };
+        let cleaned = marker.and_then(|marker| marker.metadata().modified().ok());
+        let is_due = |time: SystemTime| time.elapsed().is_ok_and(|age| age > interval);
+        if !cleaned.is_none_or(is_due) {
             return;
         }
-        // Its modification time is the time of the last cleaning.
-        let _ = fs::write(&marker, format!("{}", interval.as_secs()));
+        let _ = cache.write(MARKER, interval.as_secs().to_string().as_bytes());
         let unused = self.setting("max_unused_age_s", MAX_UNUSED_AGE);
-        for folder in entries(cache) {
+        for folder in fs::read_dir(cache.path()).into_iter().flatten().flatten() {
             let name = folder.file_name();
-            if name
-                .and_then(|name| BuildId::from_hex(name.to_str()?))
-                .is_none()
-            {
-                continue;
+            if let Some(id) = name.to_str().and_then(BuildId::from_hex) {
+                self.folder(id).remove_unread(unused);
+                // Fails unless the folder is empty.
+                let _ = fs::remove_dir(folder.path());
             }
-            for file in entries(&folder) {
-                let used = fs::symlink_metadata(&file).and_then(|file| file.accessed());
-                if used.is_ok_and(|used| is_older(Some(used), unused)) {
-                    let _ = fs::remove_file(file);
-                }
-            }
-            // Fails unless the folder is empty.
-            let _ = fs::remove_dir(folder);
         }
     }
 }
@@ -287,7 +288,13 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    fn copy(&mut self, mut from: Response, to: &mut File) -> Result<(), DownloadError> {
+    /// Copies it to a file in a folder.
+    fn copy(
+        &mut self,
+        mut from: Response,
+        folder: &Path,
+        to: &mut File,
+    ) -> Result<(), DownloadError> {
         let mut buffer = vec![0; READ_CHUNK_BYTES];
         let (mut bytes, mut reported) = (0_u64, 0);
         let (mut window, mut in_window) = (Instant::now(), 0);
@@ -308,7 +315,7 @@ impl Download<'_> {
                 });
             }
             to.write_all(part)
-                .map_err(|error| in_cache(Path::new(self.url), &error))?;
+                .map_err(|error| CacheError::new(folder, error))?;
             if bytes - reported >= PROGRESS_STEP_BYTES {
                 self.report(bytes);
                 reported = bytes;
@@ -347,34 +354,17 @@ fn failed(url: &str, started: Instant, error: &io::Error) -> DownloadError {
     }
 }
 
-fn in_cache(path: &Path, error: &io::Error) -> DownloadError {
-    DownloadError::Cache {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    }
-}
-
-/// Refuses a cached file that another user could have written: its build ID is then no evidence.
-fn check_trust(path: &Path) -> Result<(), DownloadError> {
-    match fs::metadata(path) {
-        Ok(found) if is_untrusted(&found) => Err(DownloadError::Cache {
-            path: path.to_path_buf(),
-            reason: "not trusted: it must belong to you or root (chown) and be writable by nobody else (chmod go-w)".to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
 /// Whether a downloaded file is a complete ELF file of the requested build and kind.
-fn check(url: &str, path: &Path, id: BuildId, artifact: Artifact) -> Result<(), DownloadError> {
+fn check(url: &str, file: &File, id: BuildId, artifact: Artifact) -> Result<(), DownloadError> {
     let wrong = |reason: String| DownloadError::WrongFile {
         url: url.to_owned(),
         reason,
     };
-    let checked: Result<ElfFile, ModuleError> = ElfFile::open(path).and_then(|file| {
-        file.check_section_headers()?;
-        Ok(file)
-    });
+    let checked: Result<ElfFile, ModuleError> =
+        ElfFile::from_file(artifact.name(), file).and_then(|file| {
+            file.check_section_headers()?;
+            Ok(file)
+        });
     let file = checked.map_err(|error| wrong(error.to_string()))?;
     let has_names = |name: &str| {
         name == ".symtab" || name.starts_with(".debug_") || name.starts_with(".zdebug_")
@@ -397,35 +387,6 @@ fn check(url: &str, path: &Path, id: BuildId, artifact: Artifact) -> Result<(), 
         Some(found) => Err(wrong(format!("the server sent build ID {found}"))),
         None => Err(wrong("the server sent a file without build ID".into())),
     }
-}
-
-/// A unique name next to a file.
-fn temporary_beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut name = path.as_os_str().to_os_string();
-    name.push(format!(".{}.{count}", std::process::id()));
-    PathBuf::from(name)
-}
-
-/// Creates a file that only this user can read, and its folder.
-fn create(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        make_folder(folder)?;
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path)
-}
-
-/// The entries of a folder; empty if it cannot be read.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
-}
-
-fn is_older(time: Option<SystemTime>, age: Duration) -> bool {
-    time.is_none_or(|time| time.elapsed().is_ok_and(|elapsed| elapsed > age))
 }
 
 #[cfg(test)]
@@ -463,5 +424,27 @@ mod tests {
             (set.timeout.as_secs(), set.max_time),
             (5, Some(Duration::from_secs(60)))
         );
+    }
+
+    /// Nobody writes to the FIFO, and nobody waits.
+    #[test]
+    fn headers_come_from_a_small_regular_file() {
+        let folder = std::env::temp_dir().join(format!("unspool-headers-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let (file, fifo) = (folder.join("file"), folder.join("fifo"));
+        let headers = |path: &Path| {
+            let path = path.to_str().unwrap();
+            let urls = ("DEBUGINFOD_URLS", "http://a");
+            let variables = [("HOME", "/h"), urls, ("DEBUGINFOD_HEADERS_FILE", path)];
+            options(&variables).unwrap().headers
+        };
+        fs::write(&file, "A: 1\nB: 2\n").unwrap();
+        assert_eq!(headers(&file), ["A: 1", "B: 2"]);
+        fs::write(&file, "A: 1\n".repeat(20_000)).unwrap();
+        assert_eq!(headers(&file), [""; 0]);
+        let made = unspool_testing::command("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        assert_eq!(headers(&fifo), [""; 0]);
+        fs::remove_dir_all(folder).unwrap();
     }
 }

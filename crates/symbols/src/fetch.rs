@@ -2,9 +2,11 @@
 
 use std::fmt::Debug;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use unspool_elf::BuildId;
+use unspool_files::CacheError;
 
 use crate::symbolizer::LookupEvent;
 
@@ -89,12 +91,13 @@ pub enum DownloadError {
         /// The problem.
         reason: String,
     },
-    /// The cache cannot be written.
-    #[error("{}: {reason}", path.display())]
-    Cache {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        reason: String,
-    },
+    /// The cache cannot be trusted or written.
+    #[error("{0}")]
+    Cache(Arc<CacheError>),
+}
+
+impl From<CacheError> for DownloadError {
+    fn from(error: CacheError) -> Self {
+        DownloadError::Cache(Arc::new(error))
+    }
 }

@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use unspool_elf::{
     BuildId, ContentKey, DELETED_SUFFIX, DebugFiles, ElfFile, ModuleError, SearchRoots,
 };
+use unspool_files::FileId;
 
 use crate::fetch::{Artifact, DownloadError, Fetch};
 use crate::problem::SymbolProblem;
@@ -35,7 +35,7 @@ pub struct ModuleIdentity {
 pub fn process_root(pid: u32) -> Option<PathBuf> {
     let identity = |process: &str, what: &str| {
         let path = format!("/proc/{process}/{what}");
-        fs::metadata(path).map(|file| (file.dev(), file.ino())).ok()
+        fs::metadata(path).map(|file| FileId::new(&file)).ok()
     };
     let process = pid.to_string();
     let is_other = |what| Some(identity(&process, what)? != identity("self", what)?);

@@ -8,6 +8,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use unspool_files::trust::is_owned_by;
 use unspool_rows::RuntimeAddr;
 
 use crate::live_code::LiveCode;
@@ -228,7 +229,7 @@ fn open_file(path: &Path, user: u32) -> Result<File, PerfMapError> {
     let file = unspool_files::open_no_link(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let owner = metadata.uid();
-    if owner == user || owner == 0 {
+    if is_owned_by(user, owner) {
         return Ok(file);
     }
     Err(PerfMapError::Untrusted {

@@ -10,12 +10,8 @@
 //! A hash from here only selects a file's table. Tables are kept under the hash of the very bytes
 //! that they were made from ([`ElfFile::is_private`]).
 
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-
-use unspool_elf::{ContentKey, ElfFile, FileState, TableKey};
-
-use crate::store::{self, StoreError};
+use unspool_elf::{ContentKey, ElfFile, TableKey};
+use unspool_files::{CacheError, CacheFolder, FileId, FileState};
 
 /// Smaller files are hashed as fast as a hash is looked up.
 const MIN_REMEMBERED_BYTES: u64 = 1 << 16;
@@ -27,7 +23,7 @@ const MAX_HASHES: u64 = 0x1000;
 const MAX_LINE_BYTES: u64 = 256;
 
 /// The hash of a file, as in [`ElfFile::content_hash`], through the cache.
-pub(crate) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+pub(crate) fn content_hash(cache: Option<&CacheFolder>, file: &ElfFile) -> Option<[u8; 20]> {
     if let Some(hash) = known_hash(cache, file) {
         return Some(hash);
     }
@@ -39,7 +35,7 @@ pub(crate) fn content_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 
 }
 
 /// The same if it takes no time: for a small file, or a remembered hash.
-pub(crate) fn known_hash(cache: Option<&Path>, file: &ElfFile) -> Option<[u8; 20]> {
+pub(crate) fn known_hash(cache: Option<&CacheFolder>, file: &ElfFile) -> Option<[u8; 20]> {
     if file.is_hashed() || file.bytes().len() as u64 <= MIN_REMEMBERED_BYTES {
         return file.content_hash();
     }
@@ -52,51 +48,29 @@ fn telling_state(file: &ElfFile) -> Option<FileState> {
     file.state()
 }
 
-fn remembered(cache: &Path, state: &FileState) -> Option<[u8; 20]> {
-    let (folder, path) = place(cache, state);
-    let is_trusted = |folder| store::is_trusted_folder(folder).ok();
-    if !(is_trusted(cache)? && is_trusted(&folder)?) {
-        return None;
-    }
-    let file = store::open_trusted(&path).ok()??;
-    let mut line = String::new();
-    file.take(MAX_LINE_BYTES).read_to_string(&mut line).ok()?;
-    read_line(&line, state)
+fn remembered(cache: &CacheFolder, state: &FileState) -> Option<[u8; 20]> {
+    let line = folder(cache).open(&slot(state)).ok()??.read(MAX_LINE_BYTES);
+    read_line(str::from_utf8(&line.ok()?).ok()?, state)
 }
 
-fn remember(cache: &Path, state: &FileState, hash: &[u8; 20]) -> Result<(), StoreError> {
-    let (folder, path) = place(cache, state);
-    store::make_folder(cache)?;
-    store::make_folder(&folder)?;
-    store::write_atomically(&path, |file| file.write_all(line(state, hash).as_bytes()))
-}
-
-/// Removes all hashes of a cache.
-pub(crate) fn forget_all(cache: &Path) -> Result<(), StoreError> {
-    let folder = folder(cache);
-    if !store::is_trusted_folder(&folder)? {
-        return Ok(());
-    }
-    for file in store::files(&folder, is_slot)? {
-        store::remove(&file.path)?;
-    }
-    Ok(())
+fn remember(cache: &CacheFolder, state: &FileState, hash: &[u8; 20]) -> Result<(), CacheError> {
+    let line = line(state, hash);
+    let written = folder(cache).write(&slot(state), line.as_bytes());
+    written.map(drop)
 }
 
 /// The folder of the hashes in a cache.
-pub(crate) fn folder(cache: &Path) -> PathBuf {
-    cache.join("keys")
+pub(crate) fn folder(cache: &CacheFolder) -> CacheFolder {
+    cache.subfolder("keys", is_slot)
 }
 
-/// The folder and the file for the hash of a file in this state.
-fn place(cache: &Path, state: &FileState) -> (PathBuf, PathBuf) {
-    let folder = folder(cache);
-    let path = folder.join(format!("{:03x}", (state.device ^ state.inode) % MAX_HASHES));
-    (folder, path)
+/// The file's name for the hash of a file in this state.
+fn slot(state: &FileState) -> String {
+    format!("{:03x}", (state.id.device ^ state.id.inode) % MAX_HASHES)
 }
 
 /// Whether a hash's file could have this name.
-pub(crate) fn is_slot(name: &str) -> bool {
+fn is_slot(name: &str) -> bool {
     name.len() == 3 && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
@@ -115,8 +89,7 @@ fn read_line(line: &str, state: &FileState) -> Option<[u8; 20]> {
 /// Text that changes if the file does.
 fn stamp(state: &FileState) -> String {
     let FileState {
-        device,
-        inode,
+        id: FileId { device, inode },
         size,
         modified,
         changed,
@@ -129,8 +102,10 @@ mod tests {
     use super::*;
 
     const STATE: FileState = FileState {
-        device: 0xfe01,
-        inode: 0x1234_5678,
+        id: FileId {
+            device: 0xfe01,
+            inode: 0x1234_5678,
+        },
         size: 1 << 20,
         modified: 1_700_000_000_000_000_000,
         changed: 1_700_000_000_123_456_789,
@@ -149,10 +124,10 @@ mod tests {
             state
         };
         [
-            with(|state| state.device += 1),
-            with(|state| state.inode += 1),
+            with(|state| state.id.device += 1),
+            with(|state| state.id.inode += 1),
             // The same number, and so the same file name.
-            with(|state| state.inode += MAX_HASHES),
+            with(|state| state.id.inode += MAX_HASHES),
             with(|state| state.size += 1),
             with(|state| state.size *= 10),
             with(|state| state.modified += 1),
@@ -195,8 +170,10 @@ mod tests {
         }
         assert!(LINE.len() < usize::try_from(MAX_LINE_BYTES).unwrap());
         let widest = FileState {
-            device: u64::MAX,
-            inode: u64::MAX,
+            id: FileId {
+                device: u64::MAX,
+                inode: u64::MAX,
+            },
             size: u64::MAX,
             modified: i128::from(i64::MIN) * 1_000_000_000,
             changed: i128::from(i64::MIN) * 1_000_000_000,
@@ -207,19 +184,8 @@ mod tests {
     #[test]
     fn there_are_so_many_files_and_no_more() {
         let slot = |device, inode| {
-            let state = FileState {
-                device,
-                inode,
-                ..STATE
-            };
-            let (folder, path) = place(Path::new("/cache"), &state);
-            assert_eq!(folder, Path::new("/cache/keys"));
-            let name = path
-                .strip_prefix(folder)
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned();
+            let id = FileId { device, inode };
+            let name = slot(&FileState { id, ..STATE });
             assert!(is_slot(&name), "{name}");
             name
         };

@@ -19,7 +19,7 @@ pub use source::{
     hdr_is_complete, read, read_if_any, read_if_any_from, section_lookup, sections,
 };
 pub use store::{
-    ArgumentTable, EMBEDDED_SECTION, Store, StoreError, StoredTable, TableBytes, TableForm,
-    TableOrigin, embedded, embedded_bytes,
+    ArgumentTable, EMBEDDED_SECTION, Store, StoreError, TableBytes, TableForm, TableOrigin,
+    embedded, embedded_bytes,
 };
 pub use synthesis::{compile_synthesized, find_or_synthesize, synthesize};

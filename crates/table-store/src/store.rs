@@ -13,27 +13,25 @@
 //! only that: the own process (`unspool_unwind::local::store`). It exists only if the file is one
 //! of this system that nobody but root and the user can write to.
 
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
-use std::{env, process};
 
 use unspool_compiled_table::layout::MAGIC;
 use unspool_compiled_table::{CompiledTable, TableCorruption, TableOpenError};
-use unspool_elf::{BuildId, ContentKey, DebugFiles, ElfFile, TableKey, variable};
-use unspool_files::{FileMap, is_our_owner, is_untrusted};
+use unspool_elf::{BuildId, ContentKey, DebugFiles, ElfFile, TableKey};
+use unspool_files::environment::{PACKAGED_TABLES, cache_home_path, variable};
+use unspool_files::{
+    CacheEntry, CacheError, CacheFolder, FileId, FileMap, RemovedFiles, TrustedFile, open_trusted,
+};
 use unspool_native_table::ObjectError;
 
 use crate::compile::{StableFile, as_key};
 use crate::hash_cache;
 use crate::native::{NativeObject, NativeTableError};
-
-/// The folder of packaged tables.
-const SYSTEM: &str = "/usr/lib/unspool/tables";
 
 /// The source of a table's rows, which selects the ending of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,12 +77,6 @@ pub enum TableForm {
 /// The limit of a cache's tables together, in bytes.
 const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 
-/// The resolution of the time of last use.
-const USE_RESOLUTION: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// A file that a writer has not finished after this time was left behind by a killed one.
-const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
-
 /// Finds compiled tables, and keeps new ones.
 ///
 /// A table file, and its folder, must belong to the user or root and be writable by nobody else.
@@ -96,8 +88,7 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 pub struct Store {
     /// Folders searched before the cache.
     path: Vec<PathBuf>,
-    cache: Option<PathBuf>,
-    cache_bytes: u64,
+    cache: Option<CacheFolder>,
     /// The folder searched last.
     system: PathBuf,
     form: TableForm,
@@ -123,63 +114,13 @@ pub enum TableBytes {
     Memory(Vec<u8>),
 }
 
-/// A table of the cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredTable {
-    /// Its file.
-    pub path: PathBuf,
-    /// Its size in bytes.
-    pub size: u64,
-    /// When it was used last, to the day: the time of its last modification.
-    pub used: SystemTime,
-}
-
 /// Why a table file is not used, or could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The system refused.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// Others could have written it.
-    #[error("{}: not trusted: owned by user {owner}, mode {mode:03o}; it must belong to you or root (chown) and be writable by nobody else (chmod go-w)", path.display())]
-    Untrusted {
-        /// The file or folder.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// The cache would be made in the folder of another user.
-    #[error("{}: no cache is made in a folder of user {owner}; set XDG_CACHE_HOME to one of yours", path.display())]
-    OthersFolder {
-        /// The folder.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-    },
-    /// It is not a regular file: a folder, a pipe.
-    #[error("{}: not a regular file", path.display())]
-    NotRegular {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// It is larger than the limit of the whole cache.
-    #[error("{}: a table of {size} bytes; the cache is limited to {limit}", path.display())]
-    TooLarge {
-        /// Its file, had it been written.
-        path: PathBuf,
-        /// Its size in bytes.
-        size: u64,
-        /// The limit in bytes.
-        limit: u64,
-    },
+    /// It cannot be opened, trusted or written.
+    #[error(transparent)]
+    File(#[from] CacheError),
     /// It is not a table, or has another version.
     #[error("{}: {error}", path.display())]
     Table {
@@ -259,13 +200,12 @@ impl Store {
         // An empty part of the variable would be the working directory.
         let is_some = |folder: &PathBuf| !folder.as_os_str().is_empty();
         let path = table_path.map(|path| env::split_paths(&path).filter(is_some).collect());
-        let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|p| p.is_absolute());
-        let cache = absolute(cache_home).or_else(|| absolute(home).map(|home| home.join(".cache")));
+        let cache = cache_home_path(cache_home, home);
+        let cache = cache.map(|cache| CacheFolder::new(cache.join("unspool"), is_table));
         Store {
             path: path.unwrap_or_default(),
-            cache: cache.map(|cache| cache.join("unspool")),
-            cache_bytes: DEFAULT_CACHE_BYTES,
-            system: PathBuf::from(SYSTEM),
+            cache: cache.map(|cache| cache.with_limit(DEFAULT_CACHE_BYTES)),
+            system: OsStr::from_bytes(PACKAGED_TABLES.to_bytes()).into(),
             form: TableForm::default(),
         }
     }
@@ -288,9 +228,11 @@ impl Store {
     /// Several processes that keep tables at the same time can exceed the limit by the tables that
     /// the others are writing; the next one that keeps a table corrects that.
     #[must_use]
-    pub fn with_cache_limit(mut self, bytes: u64) -> Self {
-        self.cache_bytes = bytes;
-        self
+    pub fn with_cache_limit(self, bytes: u64) -> Self {
+        Store {
+            cache: self.cache.map(|cache| cache.with_limit(bytes)),
+            ..self
+        }
     }
 
     /// The same without the cache: it is not read, and [`Store::keep`] fails.
@@ -304,8 +246,12 @@ impl Store {
 
     /// The cache folder.
     #[must_use]
-    pub fn cache_folder(&self) -> Option<&Path> {
-        self.cache.as_deref()
+    pub fn cache_folder(&self) -> Option<PathBuf> {
+        self.cache.as_ref().map(CacheFolder::path)
+    }
+
+    fn cache(&self) -> Result<&CacheFolder, StoreError> {
+        self.cache.as_ref().ok_or(StoreError::NoCache)
     }
 
     /// Checks whether [`Store::keep`] can write into the cache, by writing. Yields the folder,
@@ -314,13 +260,10 @@ impl Store {
     /// # Errors
     ///
     /// There is no cache, somebody else could write to it, or it cannot be written to.
-    pub fn check_cache(&self) -> Result<&Path, StoreError> {
-        let folder = self.cache_folder().ok_or(StoreError::NoCache)?;
-        make_folder(folder)?;
-        let (written, _) =
-            create_beside(&folder.join("check")).map_err(|error| io_error(folder, error))?;
-        fs::remove_file(&written).map_err(|error| io_error(&written, error))?;
-        Ok(folder)
+    pub fn check_cache(&self) -> Result<PathBuf, StoreError> {
+        let cache = self.cache()?;
+        cache.check_writable()?;
+        Ok(cache.path())
     }
 
     /// The table of a module, if there is one. Tables that were found and not used go to `notices`,
@@ -341,7 +284,7 @@ impl Store {
     pub fn content_key(&self, file: &ElfFile) -> Option<ContentKey> {
         match file.build_id() {
             Some(id) => Some(ContentKey::BuildId(id)),
-            None => hash_cache::content_hash(self.cache.as_deref(), file).map(ContentKey::Hash),
+            None => hash_cache::content_hash(self.cache.as_ref(), file).map(ContentKey::Hash),
         }
     }
 
@@ -349,14 +292,14 @@ impl Store {
     fn table_key(&self, file: &ElfFile) -> Option<TableKey> {
         Some(TableKey {
             build_id: file.build_id(),
-            content: hash_cache::content_hash(self.cache.as_deref(), file)?,
+            content: hash_cache::content_hash(self.cache.as_ref(), file)?,
         })
     }
 
     /// Whether a file's tables can be found without reading the whole file.
     #[must_use]
     pub fn has_content_hash(&self, file: &ElfFile) -> bool {
-        hash_cache::known_hash(self.cache.as_deref(), file).is_some()
+        hash_cache::known_hash(self.cache.as_ref(), file).is_some()
     }
 
     /// The file in the form from which kept tables are made. Without a cache, the file itself.
@@ -402,7 +345,9 @@ impl Store {
         notices: &mut Vec<StoreError>,
     ) -> Option<NativeObject> {
         let key = self.table_key(file)?;
-        self.first_folder(notices, |folder| open_native(folder, &key))
+        self.first(&key, TableKind::Native, notices, |file| {
+            read_native(file, &key)
+        })
     }
 
     /// The table of a module's arguments, if it is in a folder. `debug` are the debug files that
@@ -414,7 +359,9 @@ impl Store {
         notices: &mut Vec<StoreError>,
     ) -> Option<ArgumentTable> {
         let key = debug.key(file)?;
-        self.first_folder(notices, |folder| open_arguments(folder, &key))
+        self.first(&key, TableKind::Arguments, notices, |file| {
+            map_arguments(file, &key)
+        })
     }
 
     fn find_in_folders(
@@ -424,30 +371,38 @@ impl Store {
         notices: &mut Vec<StoreError>,
     ) -> Option<TableFile> {
         let key = self.table_key(file)?;
-        self.first_folder(notices, |folder| open_table(folder, &key, kind))
+        self.first(&key, kind, notices, |file| map_table(file, &key, kind))
     }
 
-    /// The result of the first folder that has the file, with its path.
-    fn first_folder<T>(
+    /// What is read of the first file of that kind that can be trusted and is right.
+    fn first<T>(
         &self,
+        key: &TableKey,
+        kind: TableKind,
         notices: &mut Vec<StoreError>,
-        open: impl Fn(&Path) -> Result<Option<(File, T)>, StoreError>,
+        read: impl Fn(&TrustedFile) -> Result<T, StoreError>,
     ) -> Option<T> {
-        let cache = self.cache.as_ref();
-        for folder in self.path.iter().chain(cache).chain([&self.system]) {
-            match open(folder) {
-                Ok(Some((file, found))) => {
-                    if cache == Some(folder) {
-                        note_use(&file);
+        let name = file_name(key, kind);
+        let cache = self.cache_folder();
+        let folders = self.path.iter().chain(&cache).chain([&self.system]);
+        for folder in folders {
+            let is_cache = cache.as_ref() == Some(folder);
+            let found = match open_trusted(folder, Path::new(&name)) {
+                Ok(None) => continue,
+                Ok(Some(file)) => read(&file).inspect(|_| {
+                    if is_cache {
+                        file.note_use();
                     }
-                    return Some(found);
-                }
-                Ok(None) => {}
+                }),
+                Err(error) => Err(error.into()),
+            };
+            match found {
+                Ok(found) => return Some(found),
                 // From an older or newer unspool; the caller makes a new one in its place.
                 Err(StoreError::Arguments {
                     error: unspool_arg_table::ArgTableError::Version(_),
                     ..
-                }) if cache == Some(folder) => {}
+                }) if is_cache => {}
                 Err(notice) => push_notice(notices, notice),
             }
         }
@@ -519,26 +474,15 @@ impl Store {
         kind: TableKind,
         bytes: &[u8],
     ) -> Result<PathBuf, StoreError> {
-        let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        let path = folder.join(file_name(&key, kind));
-        let size = bytes.len() as u64;
-        if size > self.cache_bytes {
-            return Err(StoreError::TooLarge {
-                path,
-                size,
-                limit: self.cache_bytes,
-            });
-        }
-        make_folder(folder)?;
-        remove_leftovers(folder);
-        self.trim(&path, size);
-        write_atomically(&path, |file| {
-            file.write_all(bytes)?;
-            // Otherwise a table could have unnoticed holes after a power failure.
-            file.sync_data()
+        let cache = self.cache()?;
+        let name = file_name(&key, kind);
+        let path = cache.write_with(&name, bytes.len() as u64, |file| {
+            // Without a sync, a table could have unnoticed holes after a power failure.
+            let written = file.write_all(bytes).and_then(|()| file.sync_data());
+            written.map_err(|error| CacheError::new(&cache.path().join(&name), error))
         })?;
         if let Some(id) = key.build_id.filter(|_| is_of_this_system(file)) {
-            link(&folder.join(format!("{id}.{}", kind.ending())), &path)?;
+            cache.link(&format!("{id}.{}", kind.ending()), &name)?;
         }
         Ok(path)
     }
@@ -557,12 +501,8 @@ impl Store {
     /// # Errors
     ///
     /// The folder cannot be read.
-    pub fn list(&self) -> Result<Vec<StoredTable>, StoreError> {
-        let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        let mut stored = files(folder, is_table)?;
-        stored.retain(|table| !table.path.is_symlink());
-        stored.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(stored)
+    pub fn list(&self) -> Result<Vec<CacheEntry>, StoreError> {
+        Ok(self.cache()?.entries()?)
     }
 
     /// Removes every table of the cache, the remembered hashes, and temporary files that killed
@@ -571,42 +511,10 @@ impl Store {
     /// # Errors
     ///
     /// The folder cannot be read or trusted, or a file cannot be removed.
-    pub fn clean(&self) -> Result<(usize, u64), StoreError> {
-        let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        let (mut count, mut bytes) = (0, 0);
-        if is_trusted_folder(folder)? {
-            for table in self.list()? {
-                if remove(&table.path)? {
-                    count += 1;
-                    bytes = table.size.saturating_add(bytes);
-                }
-            }
-            hash_cache::forget_all(folder)?;
-            remove_leftovers(folder);
-            remove_links(folder, |_| true);
-        }
-        Ok((count, bytes))
-    }
-
-    /// Makes room for a new table at `path`. A table that cannot be removed stays.
-    fn trim(&self, path: &Path, new: u64) {
-        let mut stored = self.list().unwrap_or_default();
-        stored.retain(|table| table.path != path); // the new one takes its place
-        stored.sort_by_key(|table| table.used);
-        let sizes = stored.iter().map(|table| table.size);
-        let mut total = sizes.fold(new, u64::saturating_add);
-        for table in stored {
-            if total <= self.cache_bytes {
-                break;
-            }
-            if fs::remove_file(&table.path).is_ok() {
-                total = total.saturating_sub(table.size);
-            }
-        }
-        let leads_nowhere = |path: &Path| fs::metadata(path).is_err_and(|error| is_missing(&error));
-        if let Some(folder) = path.parent() {
-            remove_links(folder, leads_nowhere);
-        }
+    pub fn clean(&self) -> Result<RemovedFiles, StoreError> {
+        let removed = self.cache()?.remove_all()?;
+        hash_cache::folder(self.cache()?).remove_all()?;
+        Ok(removed)
     }
 }
 
@@ -626,8 +534,7 @@ fn is_of_this_system(file: &ElfFile) -> bool {
     let path = file.path();
     // The kernel's links lead into other mounts.
     let is_here = path.is_absolute() && !path.starts_with("/proc");
-    let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
-    is_here && fs::metadata(path).is_ok_and(is_same)
+    is_here && fs::metadata(path).is_ok_and(|found| FileId::new(&found) == state.id)
 }
 
 /// Adds a notice. Modules share folders, and one notice about each is enough.
@@ -694,43 +601,9 @@ fn is_table(name: &str) -> bool {
     })
 }
 
-/// Whether a file could have this name from [`create_beside`].
-fn is_temporary(name: &str) -> bool {
-    name.split_once('.').is_some_and(|(stem, rest)| {
-        (is_key(stem) || hash_cache::is_slot(stem)) && rest.ends_with(".tmp")
-    })
-}
-
 /// A key, or a build ID: the name of a link, and of tables of earlier versions.
 fn is_key(text: &str) -> bool {
     BuildId::from_hex(text).is_some() || TableKey::from_text(text).is_some()
-}
-
-/// Makes a link from a build ID to a table.
-fn link(path: &Path, table: &Path) -> Result<(), StoreError> {
-    let target = table.file_name().unwrap_or_default();
-    if fs::read_link(path).is_ok_and(|found| found.as_os_str() == target) {
-        return Ok(());
-    }
-    let (temporary, _) = create_beside(path).map_err(|error| io_error(path, error))?;
-    let linked = fs::remove_file(&temporary)
-        .and_then(|()| symlink(target, &temporary))
-        .and_then(|()| fs::rename(&temporary, path));
-    linked.map_err(|error| {
-        let _ = fs::remove_file(&temporary); // nothing more can be done about it
-        io_error(path, error)
-    })
-}
-
-/// Removes links to tables. A link that cannot be removed stays.
-fn remove_links(cache: &Path, is_unwanted: impl Fn(&Path) -> bool) {
-    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())) {
-        let is_ours = entry.file_name().to_str().is_some_and(is_table);
-        if is_ours && is_unwanted(&entry.path()) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
 }
 
 /// A usable table file.
@@ -739,29 +612,9 @@ struct TableFile {
     map: FileMap,
 }
 
-/// A module's file of a kind, if it is in the folder and can be trusted.
-fn open(
-    folder: &Path,
-    key: &TableKey,
-    kind: TableKind,
-) -> Result<Option<(PathBuf, File)>, StoreError> {
-    if !is_trusted_folder(folder)? {
-        return Ok(None);
-    }
-    let path = folder.join(file_name(key, kind));
-    Ok(open_trusted(&path)?.map(|file| (path, file)))
-}
-
-/// Maps a module's table file if it is in the folder, can be trusted and belongs to the module.
-fn open_table(
-    folder: &Path,
-    key: &TableKey,
-    kind: TableKind,
-) -> Result<Option<(File, TableFile)>, StoreError> {
-    let Some((path, file)) = open(folder, key, kind)? else {
-        return Ok(None);
-    };
-    let map = FileMap::new(&file).map_err(|error| io_error(&path, error))?;
+/// Maps a module's table file if it belongs to the module.
+fn map_table(file: &TrustedFile, key: &TableKey, kind: TableKind) -> Result<TableFile, StoreError> {
+    let (path, map) = (file.path().to_path_buf(), file.map()?);
     match CompiledTable::open(&map) {
         Err(error) => return Err(StoreError::Table { path, error }),
         Ok(compiled)
@@ -772,7 +625,7 @@ fn open_table(
         }
         Ok(_) => {}
     }
-    Ok(Some((file, TableFile { path, map })))
+    Ok(TableFile { path, map })
 }
 
 /// The bytes of a table of arguments.
@@ -798,219 +651,29 @@ impl ArgumentTable {
     }
 }
 
-/// Maps a module's table of arguments if it is in the folder, can be trusted and belongs to the
-/// module.
-fn open_arguments(
-    folder: &Path,
-    key: &TableKey,
-) -> Result<Option<(File, ArgumentTable)>, StoreError> {
-    let Some((path, file)) = open(folder, key, TableKind::Arguments)? else {
-        return Ok(None);
-    };
-    let map = FileMap::new(&file).map_err(|error| io_error(&path, error))?;
+/// Maps a module's table of arguments if it belongs to the module.
+fn map_arguments(file: &TrustedFile, key: &TableKey) -> Result<ArgumentTable, StoreError> {
+    let (path, map) = (file.path().to_path_buf(), file.map()?);
     let is_own = match unspool_arg_table::ArgTable::open(&map) {
         Err(error) => return Err(StoreError::Arguments { path, error }),
         Ok(table) => table.key().content == &key.content,
     };
     match is_own {
-        true => Ok(Some((file, ArgumentTable(TableBytes::Mapped(map))))),
+        true => Ok(ArgumentTable(TableBytes::Mapped(map))),
         false => Err(StoreError::OtherModule { path }),
     }
 }
 
-/// Reads a module's machine code if it is in the folder, can be trusted and belongs to the module.
-fn open_native(folder: &Path, key: &TableKey) -> Result<Option<(File, NativeObject)>, StoreError> {
-    let Some((path, mut file)) = open(folder, key, TableKind::Native)? else {
-        return Ok(None);
-    };
-    let mut bytes = Vec::new();
-    let read = file.read_to_end(&mut bytes);
-    read.map_err(|error| io_error(&path, error))?;
-    match NativeObject::trusted(bytes, key) {
-        Err(error) => Err(StoreError::Object { path, error }),
-        Ok(None) => Err(StoreError::OtherModule { path }),
-        Ok(Some(object)) => Ok(Some((file, object))),
-    }
-}
-
-/// Notes that a table was used, in its modification time. File systems need not keep access times,
-/// and usually do not (`noatime`, `relatime`).
-fn note_use(file: &File) {
-    let noted = file.metadata().and_then(|metadata| metadata.modified());
-    let is_recent = noted.is_ok_and(|noted| noted.elapsed().is_ok_and(|age| age < USE_RESOLUTION));
-    if !is_recent {
-        // Fails for root's table in the user's cache, which then counts as unused.
-        let _ = file.set_modified(SystemTime::now());
-    }
-}
-
-/// Opens a regular file if it is there and can be trusted.
-pub(crate) fn open_trusted(path: &Path) -> Result<Option<File>, StoreError> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK) // opening a pipe would wait for its writer
-        .open(path);
-    let file = match opened {
-        Err(error) if is_missing(&error) => return Ok(None),
-        opened => opened.map_err(|error| io_error(path, error))?,
-    };
-    let metadata = file.metadata().map_err(|error| io_error(path, error))?;
-    if !metadata.is_file() {
-        return Err(StoreError::NotRegular {
-            path: path.to_path_buf(),
-        });
-    }
-    check_trust(path, &metadata)?;
-    Ok(Some(file))
-}
-
-/// Whether a folder exists; an error if it cannot be trusted, or cannot be searched.
-pub(crate) fn is_trusted_folder(folder: &Path) -> Result<bool, StoreError> {
-    // Files in a folder, even its own `.`, cannot be reached without search permission.
-    match fs::metadata(folder.join(".")) {
-        Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => Err(io_error(folder, error)),
-        Ok(metadata) => check_trust(folder, &metadata).map(|()| true),
-    }
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
-}
-
-fn io_error(path: &Path, error: io::Error) -> StoreError {
-    StoreError::Io {
-        path: path.to_path_buf(),
-        error,
-    }
-}
-
-/// Refuses files that somebody else could have written.
-fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
-    if !is_untrusted(metadata) {
-        return Ok(());
-    }
-    Err(StoreError::Untrusted {
-        path: path.to_path_buf(),
-        owner: metadata.uid(),
-        mode: metadata.mode() & 0o777,
-    })
-}
-
-/// Makes a folder, and its parent, for the user alone. Folders above are not made: a home must
-/// exist.
-pub(crate) fn make_folder(folder: &Path) -> Result<(), StoreError> {
-    if is_trusted_folder(folder)? {
-        return Ok(());
-    }
-    // Root may have a user's home, which `sudo` can keep. A folder of root's there would be in the
-    // user's way.
-    let mut above = folder.ancestors().skip(1);
-    let existing = above.find_map(|path| Some((path, fs::metadata(path).ok()?.uid())));
-    if let Some((path, owner)) = existing.filter(|(_, owner)| !is_our_owner(*owner)) {
-        return Err(StoreError::OthersFolder {
-            path: path.to_path_buf(),
-            owner,
-        });
-    }
-    for path in folder.parent().into_iter().chain([folder]) {
-        match DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(io_error(path, error));
-            }
-            _ => {}
-        }
-    }
-    // Another process may have been faster, or the name is taken by something else.
-    if !is_trusted_folder(folder)? {
-        return Err(io_error(folder, io::ErrorKind::NotADirectory.into()));
-    }
-    Ok(())
-}
-
-/// Writes a file under a temporary name beside its path and renames it.
-pub(crate) fn write_atomically(
-    path: &Path,
-    write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), StoreError> {
-    let (temporary, mut file) = create_beside(path).map_err(|error| io_error(path, error))?;
-    let written = write(&mut file).and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|error| {
-        let _ = fs::remove_file(&temporary); // nothing more can be done about it
-        io_error(path, error)
-    })
-}
-
-fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut temporary = path.as_os_str().to_os_string();
-        temporary.push(format!(".{}.{count}.tmp", process::id()));
-        let created = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary);
-        match created {
-            // Left by a killed process with this process ID, or by one in another container.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return created.map(|file| (PathBuf::from(temporary), file)),
-        }
-    }
-}
-
-/// The entries of a folder with such names, except folders; nothing if the folder does not exist.
-pub(crate) fn files(
-    folder: &Path,
-    is_wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<StoredTable>, StoreError> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|error| io_error(folder, error))?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| io_error(folder, error))?;
-        if !entry.file_name().to_str().is_some_and(&is_wanted) {
-            continue;
-        }
-        let Ok(metadata) = entry.metadata() else {
-            continue; // removed meanwhile
-        };
-        if !metadata.is_dir() {
-            files.push(StoredTable {
-                path: entry.path(),
-                size: metadata.len(),
-                used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-            });
-        }
-    }
-    Ok(files)
-}
-
-/// Removes files that killed writers left behind in a cache. A file that cannot be removed stays.
-fn remove_leftovers(cache: &Path) {
-    for folder in [cache, &hash_cache::folder(cache)] {
-        let is_trusted = is_trusted_folder(folder).is_ok_and(|is_there| is_there);
-        let found = is_trusted.then(|| files(folder, is_temporary));
-        for file in found.and_then(Result::ok).unwrap_or_default() {
-            if file.used.elapsed().is_ok_and(|age| age > LEFTOVER_AGE) {
-                let _ = fs::remove_file(&file.path);
-            }
-        }
-    }
-}
-
-/// Removes a file; yields whether it existed.
-pub(crate) fn remove(path: &Path) -> Result<bool, StoreError> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(io_error(path, error)),
+/// Reads a module's machine code if it belongs to the module.
+fn read_native(file: &TrustedFile, key: &TableKey) -> Result<NativeObject, StoreError> {
+    let path = || file.path().to_path_buf();
+    match NativeObject::trusted(file.read(DEFAULT_CACHE_BYTES)?, key) {
+        Err(error) => Err(StoreError::Object {
+            path: path(),
+            error,
+        }),
+        Ok(None) => Err(StoreError::OtherModule { path: path() }),
+        Ok(Some(object)) => Ok(object),
     }
 }
 
@@ -1041,14 +704,14 @@ mod tests {
             &[],
         );
         let table = table.unwrap().bytes;
-        let root = env::temp_dir().join(format!("unspool-store-{}", process::id()));
+        let root = env::temp_dir().join(format!("unspool-store-{}", std::process::id()));
+        fs::create_dir(&root).unwrap();
         let place = |name: &str| {
-            let folder = root.join(name);
-            make_folder(folder.parent().unwrap()).unwrap();
-            make_folder(&folder).unwrap();
-            let path = folder.join(file_name(&key, TableKind::Compiled));
-            fs::write(&path, &table).unwrap();
-            path
+            let folder = CacheFolder::new(root.join(name), is_table);
+            fs::create_dir_all(folder.path().parent().unwrap()).unwrap();
+            folder
+                .write(&file_name(&key, TableKind::Compiled), &table)
+                .unwrap()
         };
         let home = root.join("home");
         let mut store = Store::new(None, None, Some(home.into()));
@@ -1072,10 +735,7 @@ mod tests {
         let key = |text: &str| text.replace('#', digits);
         for name in ["#.unspool", "sha256-#.unspool", "ab-#.unspool"] {
             assert!(is_table(&key(name)), "{name}");
-            assert!(!is_temporary(&key(name)), "{name}");
-            assert!(is_temporary(&key(&format!("{name}.1.0.tmp"))), "{name}");
         }
-        assert!(is_temporary("0ff.1.0.tmp"));
         let others = [
             "",
             ".",
@@ -1095,12 +755,10 @@ mod tests {
             "#.unspool.bak",
             "a b.unspool",
             "notes.tmp",
-            "x.1.0.tmp",
-            "0fff.1.0.tmps",
+            "#.unspool.1.0.tmp",
         ];
         for name in others {
             assert!(!is_table(&key(name)), "{name}");
-            assert!(!is_temporary(&key(name)), "{name}");
         }
     }
 }

@@ -10,6 +10,7 @@ use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiSection, Lookup, SectionKind};
 use unspool_compiled_table::CompiledTable;
 use unspool_elf::ElfFile;
+use unspool_files::CacheError;
 use unspool_rows::{Abi, CodeAddr, LoadBias, Registers, Row, RuntimeAddr, Vaddr};
 use unspool_synthesis::ExitRows;
 use unspool_table_store::{
@@ -221,10 +222,10 @@ impl FileTables {
             Some(code) => {
                 let _ = self.native.set(NativeTable::new(code, &self.file, &module));
             }
-            None => notices.push(StoreError::Io {
-                error: io::Error::last_os_error(),
-                path: self.file.path().to_path_buf(),
-            }),
+            None => {
+                let error = io::Error::last_os_error();
+                notices.push(CacheError::new(self.file.path(), error).into());
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use serde_json::json;
+use unspool_files::RemovedFiles;
 use unspool_symbols::NameCache;
 use unspool_table_store::Store;
 
@@ -21,25 +22,26 @@ pub(crate) fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn clean(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
-    let (count, bytes) = store.clean()?;
+    let tables = store.clean()?;
     let cache = NameCache::from_environment();
-    let removed = cache.map_or(Ok((0, 0)), |cache| cache.clean());
-    let (names, name_bytes) = removed.context("cannot remove the cached names")?;
+    let removed = cache.map_or(Ok(RemovedFiles::default()), |cache| cache.clean());
+    let names = removed.context("cannot remove the cached names")?;
     match format {
         Format::Text => {
-            let mut text = format!("removed {count} tables, {bytes} bytes\n");
-            if names > 0 {
-                text += &format!("removed the names of {names} modules, {name_bytes} bytes\n");
+            let mut text = format!("removed {} tables, {} bytes\n", tables.count, tables.bytes);
+            if let RemovedFiles { count: 1.., bytes } = names {
+                let count = names.count;
+                text += &format!("removed the names of {count} modules, {bytes} bytes\n");
             }
             output::print(text.as_bytes())?;
         }
         Format::Json => output::document(
             "cache-clean",
             &json!({
-                "removed": count,
-                "bytes": bytes,
-                "names": names,
-                "name_bytes": name_bytes,
+                "removed": tables.count,
+                "bytes": tables.bytes,
+                "names": names.count,
+                "name_bytes": names.bytes,
             }),
         )?,
     }
@@ -95,7 +97,8 @@ fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
         folder.unwrap_or_default()
     )?;
     if let Some(cache) = cache.filter(|_| names > 0) {
-        let folder = cache.folder().display();
+        let folder = cache.folder();
+        let folder = folder.display();
         writeln!(
             out,
             "names of {names} modules, {name_bytes} bytes in {folder}"

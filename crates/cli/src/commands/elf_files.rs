@@ -6,11 +6,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use unspool_files::FileId;
 
 /// The named files, and every ELF file in the named folders, each once; symbolic links in folders
 /// are not followed. Also returns the folders that cannot be read.
 pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Error)>) {
-    use std::os::unix::fs::MetadataExt as _;
     let mut found = Vec::new();
     let mut unreadable = Vec::new();
     let mut seen = HashSet::new();
@@ -30,15 +30,14 @@ pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Er
                 }
             },
             Ok(metadata) if !named => {
-                let id = (metadata.dev(), metadata.ino());
-                if metadata.is_file() && is_elf(&path) && seen.insert(id) {
+                if metadata.is_file() && is_elf(&path) && seen.insert(FileId::new(&metadata)) {
                     found.push(path);
                 }
             }
             Err(_) if !named => {} // It was removed in between.
             // Opening it reports any problem.
             Ok(metadata) => {
-                seen.insert((metadata.dev(), metadata.ino()));
+                seen.insert(FileId::new(&metadata));
                 found.push(path);
             }
             Err(_) => found.push(path),

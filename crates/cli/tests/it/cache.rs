@@ -4,12 +4,9 @@
 //! As root, these tests also run the command as other users.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
@@ -284,85 +281,6 @@ fn nobody_else_may_look_into_the_cache_whatever_the_umask_is() {
     }
 }
 
-/// All start with an empty cache, compile the same tables, and see no partial one: that would be
-/// reported.
-#[test]
-fn several_processes_share_a_cache() {
-    const COUNT: usize = 8;
-    let program = program();
-    let running: Vec<RunningProgram> = (0..COUNT).map(|_| wait(&program)).collect();
-    let alone = Folder::new();
-    assert_eq!(stack(&running[0], unspool(&alone)).err, "");
-    let expected = contents(&cache(&alone));
-    let directory = &program.directory;
-    for round in 0..3 {
-        let started: Vec<_> = running
-            .iter()
-            .map(|running| {
-                let mut command = unspool(directory);
-                command.arg("stack").arg(running.pid().to_string());
-                command.stdout(Stdio::piped()).stderr(Stdio::piped());
-                command.spawn().unwrap()
-            })
-            .collect();
-        for child in started {
-            let output = child.wait_with_output().unwrap();
-            let printed = Printed {
-                status: output.status,
-                out: String::from_utf8(output.stdout).unwrap(),
-                err: String::from_utf8(output.stderr).unwrap(),
-            };
-            printed.assert_stack();
-            assert_eq!(printed.err, "", "round {round}");
-        }
-        let found = contents(&cache(directory));
-        assert!(found == expected, "round {round}: {:?}", found.keys());
-        printed(unspool(directory).args(["cache", "clean"])).quiet();
-    }
-}
-
-/// While some processes write a table repeatedly, to a slow disk, others never see a partial one.
-#[test]
-fn a_table_that_is_being_written_is_not_seen() {
-    let program = program();
-    let running = wait(&program);
-    let directory = &program.directory;
-    assert_eq!(stack(&running, unspool(directory)).err, "");
-    let slow = "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <unistd.h>\n\
-                ssize_t write(int fd, const void *bytes, size_t count) {\n\
-                    if (count > 200) { count = 200; usleep(1000); }\n\
-                    return syscall(SYS_write, fd, bytes, count);\n\
-                }\n";
-    let slow = before_libc(directory, slow);
-    let mut writers: Vec<_> = (0..3)
-        .map(|_| {
-            let mut command = unspool(directory);
-            command.env("LD_PRELOAD", &slow).arg("compile");
-            command.args([program.path(); 100]).stdout(Stdio::null());
-            command.spawn().unwrap()
-        })
-        .collect();
-    let mut seen = 0;
-    while writers
-        .iter_mut()
-        .any(|writer| writer.try_wait().unwrap().is_none())
-    {
-        let printed = stack(&running, unspool(directory));
-        printed.assert_stack();
-        assert_eq!(printed.err, "");
-        seen += 1;
-    }
-    assert!(seen > 0);
-    for mut writer in writers {
-        assert!(writer.wait().unwrap().success());
-    }
-    assert!(
-        !names(&cache(directory))
-            .iter()
-            .any(|name| is_temporary(name))
-    );
-}
-
 /// Notices name a file itself, not the kernel's link to it.
 #[test]
 fn a_stale_table_in_a_program_itself_is_named() {
@@ -507,35 +425,6 @@ fn a_table_that_does_not_reach_the_disk_is_not_kept() {
     assert_eq!(names(&cache(directory)), [""; 0]);
 }
 
-/// Here the signal kills the command while it writes a table.
-#[test]
-fn leftovers_of_killed_commands_are_removed_after_an_hour() {
-    for clean in [false, true] {
-        let program = program();
-        let directory = &program.directory;
-        let compile = |mut unspool: Command| printed(unspool.args(["compile", program.path()]));
-        let killed = compile(unspool_after("ulimit -c 0; ulimit -f 1", directory));
-        assert_eq!(killed.status.signal(), Some(libc::SIGXFSZ), "{killed:?}");
-        let folder = cache(directory);
-        let left = names(&folder);
-        assert_eq!(left.len(), 1);
-        assert!(is_temporary(&left[0]), "{left:?}");
-
-        let again = || {
-            if clean {
-                let printed = printed(unspool(directory).args(["cache", "clean"])).quiet();
-                assert!(printed.starts_with("removed "), "{printed}");
-            } else {
-                compile(unspool(directory)).quiet();
-            }
-            names(&folder).contains(&left[0])
-        };
-        assert!(again(), "it could be in the works");
-        set_age(&folder.join(&left[0]), 2);
-        assert!(!again(), "clean: {clean}");
-    }
-}
-
 /// An unusable home: the stack is shown all the same, with the reason for not storing tables.
 #[test]
 fn without_a_usable_home_the_stack_is_shown() {
@@ -579,27 +468,6 @@ fn without_a_usable_home_the_stack_is_shown() {
         printed.assert_one_notice(&program);
     }
     assert!(!directory.path().join("relative").exists());
-}
-
-#[test]
-fn without_a_usable_cache_folder_the_stack_is_shown() {
-    let program = program();
-    let running = wait(&program);
-    let flawed = |make: &dyn Fn(&Path), why: &str| {
-        let directory = Folder::new();
-        let folder = cache(&directory);
-        fs::create_dir(folder.parent().unwrap()).unwrap();
-        make(&folder);
-        stack(&running, unspool(&directory)).assert_not_kept(&format!("{}{why}", folder.display()));
-    };
-    flawed(
-        &|folder| symlink("nowhere", folder).unwrap(),
-        ": not a directory",
-    );
-    flawed(
-        &|folder| fs::write(folder, "").unwrap(),
-        ": not a directory",
-    );
 }
 
 /// Files that others could have written are not used, and one notice reports this for all modules.
@@ -932,46 +800,6 @@ fn names_that_are_kept_are_listed_and_removed_too() {
     let expected = "removed 0 tables, 0 bytes\nremoved the names of 1 modules, 100 bytes\n";
     assert_eq!(removed, expected);
     assert_eq!(names(&folder), ["notes"]);
-}
-
-/// Malicious file names cannot control a terminal.
-#[test]
-fn hostile_names_are_not_ours() {
-    let program = program();
-    let directory = &program.directory;
-    let folder = cache(directory);
-    printed(unspool(directory).args(["compile", program.path()])).quiet();
-    let own = names(&folder);
-    let ours = (list_text(directory), list_json(directory));
-    let hostile: [&[u8]; 6] = [
-        b"line\nline.unspool",
-        b"\x1b]0;title\x07.unspool",
-        b"\xff\xff.unspool",
-        b"a b.unspool",
-        b".unspool",
-        b"\n",
-    ];
-    for name in hostile {
-        fs::write(folder.join(OsStr::from_bytes(name)), "hostile").unwrap();
-    }
-    fs::create_dir(folder.join("x.unspool")).unwrap();
-    fs::create_dir(folder.join("abcdef.unspool")).unwrap();
-    let now = (list_text(directory), list_json(directory));
-    assert_eq!(now.0, ours.0);
-    assert_eq!(now.1["tables"][0]["path"], ours.1["tables"][0]["path"]);
-    assert_eq!(now.1["bytes"], ours.1["bytes"]);
-    assert_eq!(now.1["tables"].as_array().unwrap().len(), 1);
-    let running = wait(&program);
-    stack(&running, unspool(directory)).assert_stack();
-    let removed = clean(directory);
-    assert!(!removed.starts_with("removed 0"), "{removed}");
-    assert!(!folder.join(&own[0]).exists());
-    assert_empty(directory);
-    assert_eq!(
-        fs::read_dir(&folder).unwrap().count(),
-        hostile.len() + 3,
-        "and `keys`"
-    );
 }
 
 /// If the folder is not a folder, or untrusted, `cache` reports it.

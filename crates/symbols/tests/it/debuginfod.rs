@@ -400,7 +400,7 @@ fn cache_files_writable_by_others_are_not_used() {
         set_mode(mode | 0o020);
         let refused = program.get(program.options(&[&server]));
         let is_reported =
-            matches!(&refused, Err(DownloadError::Cache { path, .. }) if path == open);
+            matches!(&refused, Err(DownloadError::Cache(error)) if error.path == *open);
         assert!(is_reported, "{refused:?}");
         // Nor in a search without a server.
         let roots = SearchRoots {

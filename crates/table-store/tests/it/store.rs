@@ -19,7 +19,6 @@ use unspool_table_store::{
 };
 use unspool_testing::{Finish as _, await_that, run_tool, tool};
 
-const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The user `nobody`, who is neither root nor the user that runs the tests.
@@ -244,21 +243,10 @@ fn a_stale_table_in_the_file_itself_is_named_and_the_next_place_is_tried() {
 }
 
 #[test]
-fn the_cache_is_where_the_xdg_base_directory_specification_says() {
-    let cache = |cache_home: &str, home: &str| {
-        let value = |text: &str| (text != "unset").then(|| OsString::from(text));
-        let store = Store::new(None, value(cache_home), value(home));
-        store.cache_folder().map(Path::to_path_buf)
-    };
-    let is = |path: &str| Some(PathBuf::from(path));
-    assert_eq!(cache("/a/cache", "/home/u"), is("/a/cache/unspool"));
-    for ignored in ["unset", "", "relative/cache"] {
-        assert_eq!(cache(ignored, "/home/u"), is("/home/u/.cache/unspool"));
-        for home in ["unset", "", "home"] {
-            assert_eq!(cache(ignored, home), None);
-        }
-    }
-    let none = Store::new(None, None, None);
+fn without_a_place_nothing_is_kept() {
+    let cache = |cache_home: &str| Store::new(None, Some(cache_home.into()), Some("home".into()));
+    assert_eq!(cache("/a").cache_folder(), Some("/a/unspool".into()));
+    let none = cache("relative");
     for result in [
         none.keep(&numbered(1), b"").map(drop),
         none.list().map(drop),
@@ -336,93 +324,6 @@ fn a_table_in_use_is_replaced_and_not_overwritten() {
     assert_eq!(map.to_vec(), world.marked(1));
 }
 
-#[test]
-fn nothing_is_left_of_a_table_that_cannot_be_written() {
-    let world = StoreFixture::new();
-    let store = world.store();
-    let folder = world.at("cache/unspool");
-    // A folder occupies the table's path.
-    make_folder(&world.place("cache/unspool"));
-    let error = store.keep(&world.file, &world.table);
-    let text = error.unwrap_err().to_string();
-    let path = world.place("cache/unspool").display().to_string();
-    assert!(text.starts_with(&format!("{path}: ")), "{text}");
-    assert_eq!(names(&folder), names_of(&[&path]));
-    // When searched there, it is not a table.
-    let (found, notices) = find(&store, &world.file);
-    assert_eq!(found, None);
-    assert_eq!(notices, [format!("{path}: not a regular file")]);
-}
-
-fn names_of(paths: &[&str]) -> Vec<String> {
-    let name = |path: &&str| path.rsplit('/').next().unwrap().to_owned();
-    paths.iter().map(name).collect()
-}
-
-#[test]
-fn old_leftovers_of_killed_writers_are_removed() {
-    let world = StoreFixture::new();
-    let folder = world.at("cache/unspool");
-    let keys = folder.join("keys");
-    let key = hash(0xab).to_string();
-    let put = |path: PathBuf, old: bool| {
-        write(&path, b"half");
-        set_age(&path, if old { 2 * HOUR } else { HOUR / 2 });
-        path
-    };
-    let fill = || {
-        make_folder(&keys);
-        let gone = [
-            put(folder.join(format!("{key}.unspool.17.0.tmp")), true),
-            put(folder.join("0123ab.unspool.4000000.12.tmp"), true),
-            put(keys.join("3ff.17.0.tmp"), true),
-        ];
-        let stay = [
-            // Somebody is writing it.
-            put(folder.join(format!("{key}.unspool.18.0.tmp")), false),
-            put(keys.join("3ff.18.0.tmp"), false),
-            // Not ours.
-            put(folder.join("notes.tmp"), true),
-            put(folder.join("x.unspool.1.tmp"), true),
-            put(keys.join("notes.tmp"), true),
-        ];
-        (gone, stay)
-    };
-    let store = world.store();
-    let keep = |store: &Store| store.keep(&numbered(1), b"table").map(drop);
-    let clean = |store: &Store| store.clean().map(drop);
-    for work in [keep, clean as fn(&Store) -> _] {
-        let (gone, stay) = fill();
-        work(&store).unwrap();
-        for (paths, are_there) in [(&gone[..], false), (&stay[..], true)] {
-            for path in paths {
-                assert_eq!(path.exists(), are_there, "{}", path.display());
-            }
-        }
-    }
-}
-
-/// In a container a program may have the same process ID every time. A file left by a killed one
-/// must not keep the next from writing.
-#[test]
-fn a_leftover_with_our_own_number_is_in_nobodys_way() {
-    let world = StoreFixture::new();
-    let folder = world.at("cache/unspool");
-    make_folder(&folder);
-    let name = format!("{}.unspool", hash(7));
-    let left: Vec<_> = (0..2000)
-        .map(|count| format!("{name}.{}.{count}.tmp", std::process::id()))
-        .collect();
-    for name in &left {
-        write(&folder.join(name), b"half");
-    }
-    let path = world.store().keep(&numbered(7), b"whole").unwrap();
-    assert_eq!(fs::read(path).unwrap(), b"whole");
-    for name in &left {
-        assert_eq!(fs::read(folder.join(name)).unwrap(), b"half");
-    }
-}
-
 // Trust.
 
 /// Each way in which others could have written a file or its folder.
@@ -478,19 +379,6 @@ fn files_writable_by_others_are_rejected_and_the_next_folder_is_tried() {
             let found = find(&store, &world.file);
             assert_eq!(found, (expected, vec![notice]), "{place} {flaw:?}");
         }
-    }
-}
-
-#[test]
-fn files_readable_by_others_are_used() {
-    for (folder_mode, file_mode) in [(0o755, 0o644), (0o500, 0o400), (0o700, 0o600)] {
-        let world = StoreFixture::new();
-        let path = world.put("first", &world.table);
-        set_mode(&path, file_mode);
-        set_mode(&world.at("first"), folder_mode);
-        let store = world.store_with_path(&["first"]);
-        assert_found(&store, &world.file, path, &world.table);
-        set_mode(&world.at("first"), 0o700);
     }
 }
 
@@ -581,62 +469,6 @@ fn machine_code_of_another_module_is_refused() {
     assert_eq!(found, (None, vec![notice]));
 }
 
-/// Root with a user's `HOME` must not make folders there that the user cannot write into. Needs
-/// root, to give a folder to a user.
-#[test]
-fn root_makes_no_cache_in_the_home_of_another_user() {
-    if !is_root() {
-        return;
-    }
-    let world = StoreFixture::new();
-    make_folder(&world.at("home"));
-    chown(world.at("home"), Some(STRANGER), None).unwrap();
-    let store = Store::new(None, None, Some(world.at("home").into()));
-    let text = store.keep(&numbered(1), b"").unwrap_err().to_string();
-    let expected = format!(
-        "{}: no cache is made in a folder of user 65534; set XDG_CACHE_HOME to one of yours",
-        world.at("home").display()
-    );
-    assert_eq!(text, expected);
-    assert_eq!(names(&world.at("home")), [""; 0]);
-}
-
-#[test]
-fn the_folders_of_a_cache_are_made_but_no_home() {
-    let world = StoreFixture::new();
-    let home = world.at("home");
-    let store = Store::new(None, None, Some(home.clone().into()));
-    let text = store.keep(&numbered(1), b"").unwrap_err().to_string();
-    let expected = format!(
-        "{}: No such file or directory",
-        home.join(".cache").display()
-    );
-    assert!(text.starts_with(&expected), "{text}");
-    assert!(!home.exists());
-
-    make_folder(&home);
-    let path = store.keep(&numbered(1), b"table").unwrap();
-    assert_eq!(path.parent().unwrap(), home.join(".cache/unspool"));
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
-    assert_eq!(mode(&home.join(".cache")), 0o700);
-    assert_eq!(mode(&home.join(".cache/unspool")), 0o700);
-    assert_eq!(mode(&path), 0o600);
-
-    for in_the_way in ["a file", "a dangling link"] {
-        fs::remove_dir_all(home.join(".cache")).unwrap();
-        make_folder(&home.join(".cache"));
-        let place = home.join(".cache/unspool");
-        match in_the_way {
-            "a file" => write(&place, b"file"),
-            _ => symlink("nowhere", &place).unwrap(),
-        }
-        let text = store.keep(&numbered(1), b"").unwrap_err().to_string();
-        let expected = format!("{}: not a directory", place.display());
-        assert_eq!(text, expected, "{in_the_way}");
-        assert_nothing_found(&store, &world.file);
-    }
-}
-
 /// All modules are searched in the same folders.
 #[test]
 fn one_notice_about_a_folder_is_enough() {
@@ -672,37 +504,6 @@ fn a_folder_out_of_reach_is_named_and_the_next_place_is_tried() {
         assert_eq!(notices.len(), 1, "{notices:?}");
     }
     set_mode(&world.at("closed"), 0o700);
-}
-
-/// Opening a pipe would wait for its writer, forever.
-#[test]
-fn a_pipe_is_not_waited_for() {
-    let world = StoreFixture::new();
-    make_folder(&world.at("first"));
-    let pipe = world.place("first");
-    let output = run_tool("mkfifo", &["-m", "600", pipe.to_str().unwrap()]);
-    assert!(output.status.success());
-    let store = world.store_with_path(&["first"]);
-    let (found, notices) = find(&store, &world.file);
-    assert_eq!(found, None);
-    assert_eq!(notices, [format!("{}: not a regular file", pipe.display())]);
-}
-
-#[test]
-fn links_to_tables_and_folders_are_followed() {
-    let world = StoreFixture::new();
-    let target = world.put("target", &world.table);
-    make_folder(&world.at("first"));
-    symlink(&target, world.place("first")).unwrap();
-    symlink(world.at("target"), world.at("second")).unwrap();
-    for folder in ["first", "second"] {
-        let store = world.store_with_path(&[folder]);
-        assert_found(&store, &world.file, world.place(folder), &world.table);
-    }
-    // The owner and mode that count are those of the link's target.
-    set_mode(&target, 0o606);
-    let (found, notices) = find(&world.store_with_path(&["first"]), &world.file);
-    assert_eq!((found, notices.len()), (None, 1), "{notices:?}");
 }
 
 // Stale tables.
@@ -748,93 +549,19 @@ fn a_stale_table_is_named_and_the_next_that_is_kept_replaces_it() {
     assert_eq!(names(&world.at("cache/unspool")).len(), 2, "and its link");
 }
 
-// The size.
-
-const SIZE: usize = 1000;
-
-/// Keeps tables of [`SIZE`] bytes, numbered, each with its age in hours since last use.
-fn keep_aged(store: &Store, ages: &[(u8, u32)]) -> Vec<PathBuf> {
-    let keep = |(number, hours): &(u8, u32)| {
-        let path = store.keep(&numbered(*number), &[*number; SIZE]).unwrap();
-        set_age(&path, *hours * HOUR);
-        path
-    };
-    ages.iter().map(keep).collect()
-}
-
-fn table_names(numbers: &[u8]) -> Vec<String> {
-    let name = |number: &u8| format!("{}.unspool", hash(*number));
-    let mut names: Vec<String> = numbers.iter().map(name).collect();
-    names.sort();
-    names
-}
-
-#[test]
-fn the_least_recently_used_tables_make_room() {
-    let world = StoreFixture::new();
-    let limit = 4 * SIZE as u64;
-    let store = world.store().with_cache_limit(limit);
-    let paths = keep_aged(&store, &[(1, 40), (2, 70), (3, 50), (4, 60)]);
-    // Reading a file does not count as use: backups and searches do that.
-    let read = File::options().write(true).open(&paths[1]).unwrap();
-    let times = fs::FileTimes::new().set_accessed(SystemTime::now());
-    read.set_times(times).unwrap();
-
-    assert_eq!(
-        stored_names(&store),
-        table_names(&[1, 2, 3, 4]),
-        "as many as fit"
-    );
-    store.keep(&numbered(5), &[5; SIZE]).unwrap();
-    assert_eq!(stored_names(&store), table_names(&[1, 3, 4, 5]));
-    store.keep(&numbered(6), &[6; SIZE + 1]).unwrap();
-    assert_eq!(stored_names(&store), table_names(&[1, 5, 6]));
-    store.keep(&numbered(7), &[7; 1]).unwrap();
-    assert_eq!(stored_names(&store), table_names(&[1, 5, 6, 7]));
-    let total: u64 = store.list().unwrap().iter().map(|table| table.size).sum();
-    assert!(total <= limit, "{total}");
-}
-
-#[test]
-fn a_table_in_its_own_place_needs_no_other_room() {
-    let world = StoreFixture::new();
-    let store = world.store().with_cache_limit(2 * SIZE as u64);
-    keep_aged(&store, &[(1, 40), (2, 30)]);
-    store.keep(&numbered(2), &[9; SIZE]).unwrap();
-    assert_eq!(stored_names(&store), table_names(&[1, 2]));
-}
+// Use.
 
 #[test]
 fn a_table_that_is_found_counts_as_used() {
     let world = StoreFixture::new();
-    let limit = (world.table.len() + 2 * SIZE) as u64;
-    let store = world.store().with_cache_limit(limit);
+    let store = world.store();
     let path = store.keep(&world.file, &world.table).unwrap();
-    keep_aged(&store, &[(1, 24 * 30), (2, 24 * 20)]);
-
-    // Not noted again within the day: that would write to the disk at every look-up.
-    set_age(&path, DAY / 2);
-    assert!(find(&store, &world.file).0.is_some());
-    assert!(age(&path) > DAY / 3, "{:?}", age(&path));
-    // Noted after that, and if the clock was set back.
     set_age(&path, 40 * DAY);
     assert!(find(&store, &world.file).0.is_some());
     assert!(age(&path) < DAY / 3, "{:?}", age(&path));
-    let tomorrow = SystemTime::now() + DAY;
-    let file = File::options().write(true).open(&path).unwrap();
-    file.set_modified(tomorrow).unwrap();
-    assert!(find(&store, &world.file).0.is_some());
-    assert!(fs::metadata(&path).unwrap().modified().unwrap() < tomorrow - DAY / 2);
-
-    store.keep(&numbered(3), &[3; SIZE]).unwrap();
-    assert!(path.exists());
-    assert!(!stored_names(&store).contains(&table_names(&[1])[0]));
-    let used = store
-        .list()
-        .unwrap()
-        .into_iter()
-        .find(|table| table.path == path);
-    assert!(used.unwrap().used.elapsed().unwrap_or_default() < DAY / 3);
+    let refused = store.with_cache_limit(1).keep(&world.file, &world.table);
+    let text = refused.unwrap_err().to_string();
+    assert!(text.ends_with("; the cache is limited to 1"), "{text}");
 }
 
 /// Tables that the user did not put into the cache are not touched.
@@ -848,94 +575,7 @@ fn finding_a_table_elsewhere_changes_nothing_there() {
     assert!(age(&path) > 39 * DAY);
 }
 
-#[test]
-fn a_table_larger_than_the_limit_is_not_kept_and_costs_no_other() {
-    let world = StoreFixture::new();
-    let store = world.store().with_cache_limit(2 * SIZE as u64);
-    keep_aged(&store, &[(1, 40), (2, 30)]);
-    let text = store
-        .keep(&numbered(3), &[3; 2 * SIZE + 1])
-        .unwrap_err()
-        .to_string();
-    let expected = format!(
-        "{}: a table of 2001 bytes; the cache is limited to 2000",
-        world
-            .at("cache/unspool")
-            .join(&table_names(&[3])[0])
-            .display()
-    );
-    assert_eq!(text, expected);
-    assert_eq!(stored_names(&store), table_names(&[1, 2]));
-    store.keep(&numbered(3), &[3; 2 * SIZE]).unwrap();
-    assert_eq!(stored_names(&store), table_names(&[3]));
-}
-
 // Foreign files.
-
-#[test]
-fn other_files_in_the_cache_are_neither_listed_nor_removed() {
-    use std::os::unix::ffi::OsStrExt as _;
-    let world = StoreFixture::new();
-    let store = world.store().with_cache_limit(10);
-    let folder = world.at("cache/unspool");
-    make_folder(&folder);
-    let names: [&[u8]; 8] = [
-        b"notes.txt",
-        b"library.unspool",
-        b"a\nb.unspool",
-        b"\x1b[2J.unspool",
-        b"\xff\xfe.unspool",
-        b".unspool",
-        b"abcd.unspool.bak",
-        b"sha256-abcd.unspool",
-    ];
-    for name in names {
-        write(&folder.join(std::ffi::OsStr::from_bytes(name)), &[0; 100]);
-    }
-    make_folder(&folder.join(&table_names(&[8])[0]));
-    make_folder(&folder.join("x.unspool"));
-    store.keep(&numbered(1), b"table").unwrap();
-    store.keep(&numbered(2), b"tables").unwrap();
-    assert_eq!(stored_names(&store), table_names(&[2]));
-    assert_eq!(store.clean().unwrap(), (1, 6));
-    assert_eq!(store.clean().unwrap(), (0, 0));
-    let left = fs::read_dir(&folder).unwrap().count();
-    assert_eq!(left, names.len() + 2);
-}
-
-/// A link is removed, but not its target.
-#[test]
-fn removing_follows_no_link() {
-    let world = StoreFixture::new();
-    let outside = world.put("outside", b"precious");
-    let folder = world.at("cache/unspool");
-    make_folder(&folder.join("keys"));
-    symlink(&outside, folder.join(&table_names(&[1])[0])).unwrap();
-    symlink(&outside, folder.join("keys/3ff")).unwrap();
-    world.store().clean().unwrap();
-    assert_eq!(names(&folder), ["keys"]);
-    assert_eq!(names(&folder.join("keys")), [""; 0]);
-    assert_eq!(fs::read(&outside).unwrap(), b"precious");
-}
-
-#[test]
-fn several_may_clean_at_the_same_time() {
-    let world = StoreFixture::new();
-    let store = world.store();
-    for number in 0..100 {
-        store.keep(&numbered(number), &[0; 10]).unwrap();
-    }
-    let counts = thread::scope(|scope| {
-        let cleaning: Vec<_> = (0..4).map(|_| scope.spawn(|| store.clean())).collect();
-        let joined = cleaning.into_iter().map(|thread| thread.join().unwrap());
-        joined.collect::<Result<Vec<_>, _>>()
-    });
-    let counts = counts.unwrap();
-    let sum = counts
-        .iter()
-        .fold((0, 0), |sum, (n, bytes)| (sum.0 + n, sum.1 + bytes));
-    assert_eq!(sum, (100, 1000), "each table is counted once: {counts:?}");
-}
 
 // Remembered keys.
 

@@ -1,14 +1,12 @@
 //! Frames as they are printed, each formatted once.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use unspool_elf::{ElfFile, Preference, SignatureDetail};
-use unspool_files::escape_bytes;
+use unspool_files::{escape_bytes, raw};
 use unspool_rows::{RuntimeAddr, Vaddr};
 use unspool_sampler::ProcessSpace;
 use unspool_symbols::{
@@ -397,8 +395,8 @@ impl<'f> NameSources<'f> {
 /// The perf map of a process; for one that has exited, the one that it left.
 fn perf_map(pid: u32) -> Option<PerfMap> {
     let left = || {
-        let user = fs::metadata("/proc/self").ok()?.uid();
-        PerfMap::open(Path::new(&format!("/tmp/perf-{pid}.map")), user).ok()
+        let path = format!("/tmp/perf-{pid}.map");
+        PerfMap::open(Path::new(&path), raw::effective_user()).ok()
     };
     PerfMap::from_process(pid).ok().or_else(left)
 }

@@ -2,11 +2,12 @@
 
 use std::fs::Permissions;
 use std::io::BufWriter;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use unspool_files::FileId;
 use unspool_perf_events::DataFile;
 use unspool_profile::GroupedDigits;
 use unspool_sampler::InjectSummary;
@@ -50,11 +51,8 @@ pub(super) fn run(
 
 /// Whether both paths name one file.
 fn is_same(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| {
-        let metadata = path.metadata().ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    identity(one).is_some_and(|one| Some(one) == identity(other))
+    let id = |path: &Path| path.metadata().map(|metadata| FileId::new(&metadata)).ok();
+    id(one).is_some_and(|one| Some(one) == id(other))
 }
 
 fn report(path: &Path, summary: &InjectSummary) {
