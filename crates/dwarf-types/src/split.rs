@@ -75,6 +75,7 @@ pub(crate) fn units<'a>(
     let mut beside = vec![module.path().to_owned()];
     beside.extend(files.debug.as_ref().map(|file| file.path().to_owned()));
     let splits = SplitUnits {
+        source,
         directories: beside,
         files: opened,
         package: OnceCell::new(),
@@ -89,6 +90,8 @@ pub(crate) type SplitUnit<'a> = (Rc<DieIndex<'a>>, DieRef);
 
 /// The split units of a module.
 pub(crate) struct SplitUnits<'a> {
+    /// The file that names the others.
+    source: &'a ElfFile,
     /// The directories of the module, and of the file with its debug information.
     directories: Vec<PathBuf>,
     files: &'a SplitFiles,
@@ -198,7 +201,7 @@ impl<'a> SplitUnits<'a> {
         id: DwoId,
         die: DieRef,
     ) -> Result<Option<SplitUnit<'a>>, TypesError> {
-        let file = &*self.files.opened.alloc(ElfFile::open(path)?);
+        let file = &*self.files.opened.alloc(self.source.open_part(path)?);
         let dwarf = Dwarf::load(|id| self.files.section(file, id))?;
         let of = Skeleton {
             index: Rc::clone(index),
@@ -223,7 +226,7 @@ impl<'a> SplitUnits<'a> {
             });
             let path = paths.find(|path| path.exists())?;
             let read = || {
-                let file = &*self.files.opened.alloc(ElfFile::open(&path)?);
+                let file = &*self.files.opened.alloc(self.source.open_part(&path)?);
                 DwarfPackage::load(|id| self.files.section(file, id), DwarfReader::default())
             };
             let read: Result<_, TypesError> = read();

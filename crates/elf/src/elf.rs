@@ -99,6 +99,25 @@ impl ElfFile {
         Ok(file)
     }
 
+    /// Opens a file that this one names: one with parts of its debug information.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ElfFile::open`], and [`ModuleError::Untrusted`] if users can write to it who cannot
+    /// write to this file. Whoever writes there would choose what this file means.
+    pub fn open_part(&self, path: &Path) -> Result<ElfFile, ModuleError> {
+        let part = ElfFile::open(path)?;
+        let writers = |file: &ElfFile| Some(file.origin?.writers);
+        let is_right = match (writers(&part), writers(self)) {
+            (Some(part), Some(own)) => part.are_among(&own),
+            _ => part.is_trusted(),
+        };
+        match is_right {
+            true => Ok(part),
+            false => Err(ModuleError::Untrusted { file: part.path }),
+        }
+    }
+
     /// An ELF file from bytes in memory, such as the vDSO; `name` stands for the path in errors.
     /// The bytes must be laid out as in a file, which those of the vDSO are.
     ///

@@ -32,6 +32,13 @@ pub enum ModuleError {
         /// The kind of file, and what helps.
         what: NotRegularFile,
     },
+    /// The file has a part of another file's debug information, and may be written by users who
+    /// cannot write to that.
+    #[error("{}: not used: users can write to it who cannot write to the file that names it: give it the same owner and mode", file.display())]
+    Untrusted {
+        /// The file.
+        file: PathBuf,
+    },
     /// The file was truncated or written to while it was in use. The data read may be of either
     /// version, or of neither.
     #[error("{}: it was truncated or written to while it was read: try again when nobody writes to it", file.display())]

@@ -201,9 +201,9 @@ fn load(files: DebugFileSet, addresses: &[Vaddr]) -> Result<OwnedResolver, Modul
     let package = [Some(&files.module), files.debug.as_ref()]
         .into_iter()
         .flatten()
-        .map(|file| with_suffix(file.path(), ".dwp"))
-        .find(|path| path.is_file())
-        .map(ElfFile::open)
+        .map(|file| (file, with_suffix(file.path(), ".dwp")))
+        .find(|(_, path)| unspool_files::metadata(path).is_ok_and(|found| found.is_file()))
+        .map(|(file, path)| file.open_part(&path))
         .transpose()?;
     let sources = DebugSources {
         files,
@@ -397,9 +397,10 @@ impl<'a> Resolver<'a> {
         let directory = load
             .comp_dir
             .map_or_else(PathBuf::new, |bytes| path_of(&bytes));
+        let path = directory.join(path_of(&name));
         let file = &*sources
             .objects
-            .alloc(ElfFile::open(directory.join(path_of(&name)))?);
+            .alloc(sources.files.primary().open_part(&path)?);
         let mut dwarf = Dwarf::load(|id| section(file, id, id.dwo_name()))?;
         let found = first_unit(&dwarf).map_err(|error| wrong(file, Vaddr(0), &error))?;
         if found != Some(load.dwo_id) {

@@ -168,6 +168,11 @@ fn check_split(split: &Path, whole: &Path, lines: &Lines) -> bool {
     functions
 }
 
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 #[test]
 fn split_debug_information() {
     // The dwp of binutils 2.40 only makes packages of DWARF 4.
@@ -193,6 +198,21 @@ fn split_debug_information() {
         assert!(check_split(&path, &whole, &lines));
         assert!(lines.problems().is_empty(), "{:?}", lines.problems());
 
+        // Somebody else could have written the part of the program that is there.
+        set_mode(&object, 0o646);
+        let lines = open();
+        assert!(!check_split(&path, &whole, &lines));
+        let problem = lines.problems()[0].to_string();
+        assert!(
+            problem.contains(".dwo: not used: users can write to it"),
+            "{problem}"
+        );
+        // Whoever could, could write the program as well.
+        set_mode(&path, 0o757);
+        assert!(check_split(&path, &whole, &open()));
+        set_mode(&path, 0o755);
+        set_mode(&object, 0o644);
+
         let moved = dir.join("moved");
         fs::rename(&object, &moved).unwrap();
         let lines = open();
@@ -207,6 +227,9 @@ fn split_debug_information() {
                 ["-o".as_ref(), package.as_os_str(), moved.as_os_str()],
             );
             assert!(check_split(&path, &whole, &open()));
+            set_mode(&package, 0o646);
+            let refused = open().frames(Vaddr(addresses(&path)[0])).unwrap_err();
+            assert!(refused.to_string().contains(".dwp: not used"), "{refused}");
         }
     }
 }
