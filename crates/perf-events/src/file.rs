@@ -7,6 +7,7 @@
 //! kernel's sources.)
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -139,7 +140,16 @@ impl DataFile {
     ///
     /// [`PerfFileError`]. [`DataFile::damaged`] reports damaged parts that are not required.
     pub fn open(path: &Path) -> Result<DataFile, PerfFileError> {
-        DataFile::parse(FileMap::new(&unspool_files::open(path)?)?)
+        DataFile::from_file(&unspool_files::open(path)?)
+    }
+
+    /// The same for an open file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DataFile::open`].
+    pub fn from_file(file: &File) -> Result<DataFile, PerfFileError> {
+        DataFile::parse(FileMap::new(file)?)
     }
 
     /// Whether the file contained all that was read; to be called after reading the records.

@@ -13,6 +13,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
 
+use unspool_files::MAX_STREAM_BYTES;
+
 use super::check::repair;
 use crate::output;
 use crate::text::words::split_words;
@@ -82,7 +84,8 @@ fn expanded(arguments: &[OsString]) -> Vec<OsString> {
     let mut all = Vec::new();
     for argument in arguments {
         let file = argument.as_bytes().strip_prefix(b"@");
-        match file.and_then(|file| fs::read(OsStr::from_bytes(file)).ok()) {
+        let read = |file| unspool_files::read(Path::new(OsStr::from_bytes(file)), MAX_STREAM_BYTES);
+        match file.and_then(|file| read(file).ok()) {
             Some(text) => all.extend(split_words(&text)),
             None => all.push(argument.clone()),
         }

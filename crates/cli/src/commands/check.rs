@@ -124,10 +124,8 @@ fn read_source(path: &Path) -> Option<(PathBuf, String)> {
     /// The largest source file to read, in bytes.
     const MAX_SOURCE_BYTES: u64 = 64 << 20;
     let path = fs::canonicalize(path).ok()?;
-    let file = unspool_files::open(&path).ok()?;
-    let mut text = String::new();
-    let length = file.take(MAX_SOURCE_BYTES + 1).read_to_string(&mut text);
-    (length.ok()? as u64 <= MAX_SOURCE_BYTES).then_some((path, text))
+    let text = unspool_files::read(&path, MAX_SOURCE_BYTES).ok()?;
+    Some((path, String::from_utf8(text).ok()?))
 }
 
 /// Prints the reports, and the objects of files without one.

@@ -45,7 +45,7 @@ impl Recording {
                     anyhow::ensure!(file.metadata()?.len() > 0, "the file is empty");
                     file.by_ref().take(MAGIC_BYTES).read_to_end(&mut start)?;
                     match RecordingFormat::detect(&start)? {
-                        RecordingFormat::Perf => Recording::Perf(DataFile::open(path)?),
+                        RecordingFormat::Perf => Recording::Perf(DataFile::from_file(&file)?),
                         RecordingFormat::Unspool => {
                             file.rewind()?;
                             Recording::Unspool(Profile::read(BufReader::new(file))?)
