@@ -9,12 +9,12 @@ use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use unspool_libunwind_compat::core_file::CoreFile;
-use unspool_libunwind_compat::sys::os::MappedFile;
+use unspool_libunwind_compat::sys::os::map_file;
 
 fuzz_target!(|data: &[u8]| {
     let path = format!("/dev/shm/unspool-fuzz-core-{}", std::process::id());
     std::fs::write(&path, data).unwrap();
-    let file = MappedFile::open(&CString::new(path.clone()).unwrap());
+    let file = map_file(&CString::new(path.clone()).unwrap());
     std::fs::remove_file(path).unwrap();
     let Some(mut core) = file.ok().and_then(|file| CoreFile::new(file).ok()) else {
         return;

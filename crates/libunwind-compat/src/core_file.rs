@@ -5,25 +5,26 @@
 
 use alloc::vec::Vec;
 
+use unspool_files::raw::RawMap;
 use unspool_rows::LoadBias;
 
 use crate::abi::{DynInfo, Error, ProcInfo};
 use crate::client::AlignedMemory;
 use crate::image::{self, LoadedHeaders, u16_at, u32_at, u64_at};
 use crate::sys::debug_frame_entry::DebugFrameEntry;
-use crate::sys::os::{self, MappedFile};
+use crate::sys::os;
 use crate::{debug_frame, remote_cfi};
 
 /// An opened core file.
 #[derive(Debug)]
 pub struct CoreFile {
-    file: MappedFile,
+    file: RawMap,
     segments: Vec<CoreSegment>,
     threads: Vec<CoreThread>,
     selected: usize,
     mappings: Vec<FileNote>,
     /// The files of the mappings, each once, if readable.
-    files: Vec<Option<MappedFile>>,
+    files: Vec<Option<RawMap>>,
     /// The last table found.
     table: Option<DynInfo>,
     /// The last entry found in a file's `.debug_frame`.
@@ -38,7 +39,7 @@ struct CoreSegment {
     offset: u64,
     file_size: u64,
     /// The caller's file for bytes missing in the core file, and their offset in it.
-    backing: Option<(MappedFile, u64)>,
+    backing: Option<(RawMap, u64)>,
 }
 
 /// A thread, by its `NT_PRSTATUS` note (linux/elfcore.h).
@@ -79,7 +80,7 @@ impl CoreFile {
     /// # Errors
     ///
     /// [`Error::NO_INFO`] if the file is not a core file, or has no thread; [`Error::NO_MEMORY`].
-    pub fn new(file: MappedFile) -> Result<CoreFile, Error> {
+    pub fn new(file: RawMap) -> Result<CoreFile, Error> {
         let mut core = CoreFile {
             file,
             segments: Vec::new(),
@@ -176,7 +177,7 @@ impl CoreFile {
     /// # Errors
     ///
     /// [`Error::UNSPECIFIED`] if the segment does not exist, or has a file already.
-    pub fn add_backing(&mut self, segment: usize, file: MappedFile) -> Result<(), Error> {
+    pub fn add_backing(&mut self, segment: usize, file: RawMap) -> Result<(), Error> {
         let vaddr = self.segments.get(segment).map(|segment| segment.vaddr);
         let mapping = self.mapping(vaddr.ok_or(Error::UNSPECIFIED)?);
         let offset = mapping.map_or(0, |mapping| mapping.offset);
@@ -269,7 +270,7 @@ impl CoreFile {
     /// The whole file of a mapping.
     fn mapped(&self, mapping: &FileNote) -> Option<&[u8]> {
         let file = self.files.get(mapping.file)?;
-        file.as_ref().map(MappedFile::bytes)
+        file.as_ref().map(RawMap::bytes)
     }
 
     fn memory(&self) -> AlignedMemory<impl Fn(u64) -> Result<u64, Error>> {

@@ -3,6 +3,7 @@
 //! Async-signal-safe: files are read through borrowed memory, at most 4 KiB at a time. Nothing is
 //! allocated, locked or mapped. There is no cancellation point here, and `errno` is preserved.
 
+use unspool_files::raw::{RawFile, keeping_errno};
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 use unspool_unwind::local;
@@ -11,7 +12,7 @@ use unspool_unwind::maps_text::{MapsLine, unescaped};
 use crate::abi::Error;
 use crate::image::{self, LoadedHeaders};
 use crate::maps::MappingSearch;
-use crate::sys::os::{self, ReadOnlyFile};
+use crate::sys::os;
 use crate::sys::pool;
 
 /// The buffers of a look-up.
@@ -48,7 +49,7 @@ pub fn function<T>(
 ) -> Result<T, Error> {
     pool::with_name_buffers(|scratch| {
         let NameBuffers { path, text } = scratch;
-        let name = os::keeping_errno(|| look_up(ip, path, text));
+        let name = keeping_errno(|| look_up(ip, path, text));
         let (name, distance, is_whole) = name.ok_or(Error::NO_INFO)?;
         let shown = found(name, distance)?;
         is_whole.then_some(shown).ok_or(Error::NO_MEMORY)
@@ -58,7 +59,7 @@ pub fn function<T>(
 /// The name, the offset of the address in its function, and whether the whole name fitted.
 fn look_up<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8], u64, bool)> {
     let base = find_file(ip, path, text)?;
-    let file = FileMemory(ReadOnlyFile::open(os::terminated(path).ok()?).ok()?);
+    let file = FileMemory(RawFile::open(os::terminated(path).ok()?)?);
     let image = LoadedHeaders::read(&file, 0).ok()?;
     if !is_of_module(&file, &image, ip) {
         return None;
@@ -75,7 +76,7 @@ fn look_up<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8]
 /// Puts the path of the file mapped at an address into `path`, with a terminating zero byte.
 /// Returns the address of the file's first byte.
 fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
-    let maps = ReadOnlyFile::open(c"/proc/thread-self/maps").ok()?;
+    let maps = RawFile::open(c"/proc/thread-self/maps")?;
     let mut search = MappingSearch::new(RuntimeAddr(ip));
     let mut used = 0;
     loop {
@@ -120,7 +121,7 @@ fn is_of_module(file: &FileMemory, headers: &LoadedHeaders, ip: u64) -> bool {
 }
 
 /// The contents of a file, as memory with its offsets as addresses.
-struct FileMemory(ReadOnlyFile);
+struct FileMemory(RawFile);
 
 impl Memory for FileMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {

@@ -1,12 +1,13 @@
 //! A process that the caller traces with ptrace, for `_UPT_*`.
 
+use unspool_files::raw::RawMap;
 use unspool_rows::{LoadBias, Memory};
 
 use crate::abi::{DynInfo, Error, ProcInfo};
 use crate::client::AlignedMemory;
 use crate::image::{self, FileBytes, LoadedHeaders};
 use crate::sys::debug_frame_entry::DebugFrameEntry;
-use crate::sys::os::{self, MappedFile};
+use crate::sys::os;
 use crate::{debug_frame, maps, remote_cfi};
 
 /// A stopped process. Only its tracing thread can use it.
@@ -25,7 +26,7 @@ struct TracedModule {
     headers: LoadedHeaders,
     table: Result<DynInfo, Error>,
     /// The file, opened on demand.
-    file: Option<Result<MappedFile, Error>>,
+    file: Option<Result<RawMap, Error>>,
 }
 
 impl PtraceTarget {
@@ -106,7 +107,7 @@ impl TracedModule {
 }
 
 /// The file that a process has mapped at an address.
-fn open(pid: i32, ip: u64) -> Result<MappedFile, Error> {
+fn open(pid: i32, ip: u64) -> Result<RawMap, Error> {
     let maps = os::maps(pid)?;
     let (mapping, _) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
     os::map_of_process(pid, mapping.name)

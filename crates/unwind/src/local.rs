@@ -34,6 +34,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use unspool_files::environment::variable_bytes;
 use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
 
 use crate::walk::{InnermostFrame, Memo, WalkResult, Walker};
@@ -56,7 +57,7 @@ pub use cursor::{OwnCursor, OwnRegisterLocation, RegisterLocationArray, with_cur
 pub use map_tables::{MappedTables, map_tables};
 pub use memory::OwnMemory;
 pub use modules::{LoadedModule, ModuleBytes, OwnModules};
-pub use sys::{ReadableMemory, SetOnce, is_privileged};
+pub use sys::{ReadableMemory, SetOnce};
 pub use thread::{PrepareError, SignalRegisters, prepare_thread, walk, walk_from, with_memory};
 
 /// The ABI of the own process.
@@ -68,7 +69,7 @@ pub const ABI: Abi = Abi {
 /// Whether `UNSPOOL_TABLES` requests tables as machine code. Not async-signal-safe.
 #[must_use]
 pub fn wants_native() -> bool {
-    sys::variable(c"UNSPOOL_TABLES") == Some(b"native")
+    variable_bytes(c"UNSPOOL_TABLES") == Some(b"native")
 }
 
 /// The modules of the process.

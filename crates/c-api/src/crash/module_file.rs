@@ -2,17 +2,18 @@
 //!
 //! Packages are upgraded while programs run. The symbols of another build would give wrong names.
 
+use unspool_files::raw::RawFile;
+
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::modules::NamedModule;
 use crate::sys::crash::maps;
-use crate::sys::files::ReadOnlyFile;
 
 /// Compares the build IDs, or without one the device and inode.
-pub(super) fn is_file_of_module(file: &ReadOnlyFile, module: &NamedModule<'_>) -> bool {
+pub(super) fn is_file_of_module(file: &RawFile, module: &NamedModule<'_>) -> bool {
     match module.loaded.build_id {
         [] => {
             let mapped = maps::mapping_at(module.loaded.start);
-            mapped.is_some_and(|mapped| Some(mapped.file) == file.id())
+            mapped.is_some_and(|mapped| Some(mapped.file) == file.status().map(|status| status.id))
         }
         build_id => has_build_id(file, build_id).is_some(),
     }
@@ -21,19 +22,19 @@ pub(super) fn is_file_of_module(file: &ReadOnlyFile, module: &NamedModule<'_>) -
 /// The maximum number of bytes to read of a segment of notes.
 const MAX_NOTE_BYTES: usize = 1024;
 
-fn has_build_id(file: &ReadOnlyFile, build_id: &[u8]) -> Option<()> {
+fn has_build_id(file: &RawFile, build_id: &[u8]) -> Option<()> {
     const PT_NOTE: u32 = 4;
     let mut header = [0; 64];
-    file.read_exactly(0, &mut header)?;
+    file.read_exact_at(0, &mut header)?;
     let (offset, count) = (u64_at(&header, 32)?, u16_at(&header, 56)?);
     (0..u64::from(count)).find_map(|number| {
         let mut header = [0; 56];
-        file.read_exactly(offset.checked_add(56 * number)?, &mut header)?;
+        file.read_exact_at(offset.checked_add(56 * number)?, &mut header)?;
         let size = usize::try_from(u64_at(&header, 32)?).ok()?;
         let mut notes = [0; MAX_NOTE_BYTES];
         let notes = notes.get_mut(..size.min(MAX_NOTE_BYTES))?;
         let is_read = u32_at(&header, 0)? == PT_NOTE
-            && file.read_exactly(u64_at(&header, 8)?, notes).is_some();
+            && file.read_exact_at(u64_at(&header, 8)?, notes).is_some();
         (is_read && self::build_id(notes)? == build_id).then_some(())
     })
 }

@@ -4,13 +4,15 @@
 //! `dladdr` takes the loader's lock. Here tables are read in place, from memory that may have been
 //! overwritten. The worst result is a wrong name.
 
+use core::ffi::CStr;
+
+use unspool_files::raw::RawFile;
 use unspool_rows::{Memory, RuntimeAddr, Vaddr};
 use unspool_unwind::local::OwnMemory;
 
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::module_file;
 use super::modules::{BoundedName, NamedModule};
-use crate::sys::files::ReadOnlyFile;
 
 /// A function.
 #[derive(Clone, Copy)]
@@ -190,17 +192,21 @@ fn in_memory(
 fn in_file(module: &NamedModule<'_>, at: Vaddr) -> Option<(BoundedName, Vaddr)> {
     const SECTION: usize = 64;
     const SHT_SYMTAB: u32 = 2;
-    let file = ReadOnlyFile::open_bytes(module.path())?;
+    // Modules have shorter paths.
+    let mut path = [0_u8; 257];
+    path.get_mut(..module.path().len())?
+        .copy_from_slice(module.path());
+    let file = RawFile::open(CStr::from_bytes_until_nul(&path).ok()?)?;
     if !module_file::is_file_of_module(&file, module) {
         return None;
     }
     let mut header = [0_u8; 64];
-    file.read_exactly(0, &mut header)?;
+    file.read_exact_at(0, &mut header)?;
     let (sections, count) = (u64_at(&header, 40)?, u16_at(&header, 60)?);
     let section = |number: u64| {
         let mut bytes = [0; SECTION];
         let offset = sections.checked_add(SECTION as u64 * number)?;
-        file.read_exactly(offset, &mut bytes)?;
+        file.read_exact_at(offset, &mut bytes)?;
         Some(bytes)
     };
     let mut all = (0..u64::from(count)).map_while(section);
@@ -211,7 +217,7 @@ fn in_file(module: &NamedModule<'_>, at: Vaddr) -> Option<(BoundedName, Vaddr)> 
     let mut buffer = [0; 128 * SYMBOL_BYTES];
     let mut done = 0;
     while done < size.min(MAX_SYMBOLS * SYMBOL_BYTES as u64) {
-        let length = file.read(offset.checked_add(done)?, &mut buffer)?;
+        let length = file.read_at(offset.checked_add(done)?, &mut buffer)?;
         let (entries, _) = buffer.get(..length)?.as_chunks::<SYMBOL_BYTES>();
         let left = usize::try_from((size - done) / SYMBOL_BYTES as u64).ok()?;
         if entries.is_empty() || left == 0 {
@@ -225,6 +231,6 @@ fn in_file(module: &NamedModule<'_>, at: Vaddr) -> Option<(BoundedName, Vaddr)> 
     }
     let (start, name) = best.found?;
     let mut text = [0; 256];
-    let length = file.read(u64_at(&names, 24)?.checked_add(u64::from(name))?, &mut text)?;
+    let length = file.read_at(u64_at(&names, 24)?.checked_add(u64::from(name))?, &mut text)?;
     Some((BoundedName::from_bytes(text.get(..length)?), Vaddr(start)))
 }

@@ -7,7 +7,8 @@ use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
 
-use unspool_unwind::local::{self, SignalRegisters};
+use unspool_files::environment::is_privileged;
+use unspool_unwind::local::SignalRegisters;
 
 use crate::crash::reporter_lock::{LockAttempt, ReporterLock};
 use crate::crash::signals::{HANDLED_SIGNALS, Signal};
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn unspool_crash_load() {
     stacks::find_pthread_create();
     // A report has registers, arguments and addresses. The user who started a setuid program would
     // read them, and must not see them.
-    if local::is_privileged() {
+    if is_privileged() {
         return;
     }
     // SAFETY: the caller's promise: it has no readers yet.

@@ -5,50 +5,13 @@ use core::mem;
 use core::ptr;
 
 use unspool_compiled_table::CompiledTable;
+use unspool_files::raw::FileStatus;
 use unspool_unwind::local::store::FixedPath;
-
-/// A file that is open for reading.
-pub(crate) struct ReadOnlyFile(c_int);
-
-/// The identity of a file, unique while it is open or mapped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DeviceInode {
-    device: libc::dev_t,
-    inode: libc::ino_t,
-}
-
-impl DeviceInode {
-    /// The file with these numbers.
-    pub(crate) fn numbered(major: u32, minor: u32, inode: u64) -> DeviceInode {
-        DeviceInode {
-            device: libc::makedev(major, minor),
-            inode,
-        }
-    }
-
-    /// The file of a descriptor. Async-signal-safe.
-    pub(crate) fn from_descriptor(descriptor: c_int) -> Option<DeviceInode> {
-        let stat = status(descriptor)?;
-        Some(DeviceInode {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        })
-    }
-}
-
-/// The kernel's status of a descriptor's file. Async-signal-safe.
-fn status(descriptor: c_int) -> Option<libc::stat> {
-    // SAFETY: plain numbers.
-    let mut stat: libc::stat = unsafe { mem::zeroed() };
-    // SAFETY: `stat` is this function's; an invalid descriptor is a returned error.
-    let failed = unsafe { libc::fstat(descriptor, &raw mut stat) };
-    (failed == 0).then_some(stat)
-}
 
 /// Opens standard error again, if that is a pipe or a character device: then writes fail instead of
 /// blocking. `None` also if the kernel refuses. Async-signal-safe.
 pub(crate) fn open_standard_error() -> Option<c_int> {
-    let kind = status(libc::STDERR_FILENO)?.st_mode & libc::S_IFMT;
+    let kind = FileStatus::from_descriptor(libc::STDERR_FILENO)?.kind();
     if !matches!(kind, libc::S_IFCHR | libc::S_IFIFO) {
         return None;
     }
@@ -58,46 +21,10 @@ pub(crate) fn open_standard_error() -> Option<c_int> {
     (file >= 0).then_some(file)
 }
 
-/// Opens a log for appending. `None` also if a user other than root may have put it there: another
-/// user's file, a file with several names, or the target of another user's link. Async-signal-safe.
-pub(crate) fn open_log(path: &CStr) -> Option<c_int> {
-    // For a pipe without a reader, this does not wait for one.
-    let flags = libc::O_WRONLY
-        | libc::O_CREAT
-        | libc::O_APPEND
-        | libc::O_CLOEXEC
-        | libc::O_NONBLOCK
-        | libc::O_NOCTTY;
-    let open = |flags| {
-        // SAFETY: the path ends with a zero byte.
-        let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
-        (file >= 0).then_some(ReadOnlyFile(file))
-    };
-    let file = open(flags | libc::O_NOFOLLOW).or_else(|| {
-        let link = open(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC)?;
-        is_of_user_or_root(&status(link.0)?)
-            .then(|| open(flags))
-            .flatten()
-    })?;
-    let stat = status(file.0)?;
-    let is_ours = match stat.st_mode & libc::S_IFMT {
-        libc::S_IFCHR => true,
-        libc::S_IFREG => is_of_user_or_root(&stat) && stat.st_nlink == 1,
-        _ => is_of_user_or_root(&stat),
-    };
-    is_ours.then(|| mem::ManuallyDrop::new(file).0)
-}
-
-fn is_of_user_or_root(stat: &libc::stat) -> bool {
-    // SAFETY: takes nothing, cannot fail.
-    stat.st_uid == 0 || stat.st_uid == unsafe { libc::geteuid() }
-}
-
 /// Whether writing to a descriptor neither destroys data nor answers a peer: a terminal or another
 /// character device, a pipe, or a file in append mode. Async-signal-safe.
 pub(crate) fn is_for_messages(descriptor: c_int) -> bool {
-    let kind = status(descriptor).map(|stat| stat.st_mode & libc::S_IFMT);
-    match kind {
+    match FileStatus::from_descriptor(descriptor).map(|status| status.kind()) {
         Some(libc::S_IFCHR | libc::S_IFIFO) => true,
         Some(libc::S_IFREG) => {
             // SAFETY: only a query.
@@ -105,57 +32,6 @@ pub(crate) fn is_for_messages(descriptor: c_int) -> bool {
             flags >= 0 && flags & libc::O_APPEND != 0
         }
         _ => false,
-    }
-}
-
-impl ReadOnlyFile {
-    /// Async-signal-safe.
-    pub(crate) fn open(path: &CStr) -> Option<ReadOnlyFile> {
-        // Opening a pipe would wait for its writer.
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: the path ends with a zero byte.
-        let file = unsafe { libc::open(path.as_ptr(), flags) };
-        (file >= 0).then_some(ReadOnlyFile(file))
-    }
-
-    /// The same for a path of fewer than 257 bytes, as modules have it.
-    pub(crate) fn open_bytes(path: &[u8]) -> Option<ReadOnlyFile> {
-        let mut terminated = [0_u8; 257];
-        terminated.get_mut(..path.len())?.copy_from_slice(path);
-        ReadOnlyFile::open(CStr::from_bytes_until_nul(&terminated).ok()?)
-    }
-
-    /// Reads bytes from an offset; returns the number of bytes. Async-signal-safe.
-    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
-        let offset = i64::try_from(offset).ok()?;
-        // SAFETY: pointer and length are those of `into`.
-        let length = unsafe { libc::pread(self.0, into.as_mut_ptr().cast(), into.len(), offset) };
-        usize::try_from(length).ok()
-    }
-
-    /// Fills the buffer. Async-signal-safe.
-    pub(crate) fn read_exactly(&self, offset: u64, into: &mut [u8]) -> Option<()> {
-        let length = self.read(offset, into)?;
-        (length == into.len()).then_some(())
-    }
-
-    /// Continues reading after the last such call; returns the number of bytes. Async-signal-safe.
-    pub(crate) fn read_next(&self, into: &mut [u8]) -> Option<usize> {
-        // SAFETY: pointer and length are those of `into`.
-        let length = unsafe { libc::read(self.0, into.as_mut_ptr().cast(), into.len()) };
-        usize::try_from(length).ok()
-    }
-
-    /// Its identity.
-    pub(crate) fn id(&self) -> Option<DeviceInode> {
-        DeviceInode::from_descriptor(self.0)
-    }
-}
-
-impl Drop for ReadOnlyFile {
-    fn drop(&mut self) {
-        // SAFETY: it is open, and has no other owner.
-        unsafe { libc::close(self.0) };
     }
 }
 

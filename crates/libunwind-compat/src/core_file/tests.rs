@@ -18,9 +18,9 @@ impl TempFile {
         TempFile(path)
     }
 
-    fn map(&self) -> MappedFile {
+    fn map(&self) -> RawMap {
         let path = CString::new(self.0.as_os_str().as_bytes()).unwrap();
-        MappedFile::open(&path).unwrap()
+        os::map_file(&path).unwrap()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::core_file::CoreFile;
 use crate::space::AddressSpace;
 use crate::sys::heap;
 use crate::sys::name::put_name;
-use crate::sys::os::MappedFile;
+use crate::sys::os::map_file;
 use crate::sys::ptrace::{REG_OFFSET, access_fpreg, get_dyn_info_list_addr, put_unwind_info};
 
 /// All callbacks.
@@ -40,7 +40,7 @@ unsafe fn core_file<'a>(argument: *mut c_void) -> Result<&'a mut CoreFile, Error
 /// `_UCD_create`: null if the file is not a core file, or without memory.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_UCD_create"))]
 pub extern "C" fn create(path: CStrArgument<'_>) -> Option<Box<CoreFile>> {
-    let file = MappedFile::open(path.get()).ok()?;
+    let file = map_file(path.get()).ok()?;
     heap::boxed(CoreFile::new(file).ok()?)
 }
 
@@ -102,8 +102,7 @@ pub extern "C" fn add_backing_file_at_segment(
     path: CStrArgument<'_>,
 ) -> c_int {
     let segment = usize::try_from(segment).map_err(|_| Error::UNSPECIFIED);
-    let added =
-        segment.and_then(|segment| core.add_backing(segment, MappedFile::open(path.get())?));
+    let added = segment.and_then(|segment| core.add_backing(segment, map_file(path.get())?));
     added.map_or(-1, |()| 0)
 }
 

@@ -5,8 +5,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use unspool_files::raw::RawFile;
 use unspool_native_table::ObjectView;
-use unspool_unwind::local::store::{TableFolders, TrustedFile};
+use unspool_unwind::local::store::TableFolders;
 use unspool_unwind::local::{self, SetOnce};
 use unspool_unwind::native::NativeCode;
 
@@ -91,7 +92,7 @@ pub(crate) fn of_build(build_id: &BuildId) -> Option<&'static NativeCode> {
 }
 
 /// Maps the code of an object, if it is that of the module and intact.
-fn map(file: &TrustedFile, build_id: &BuildId) -> Option<NativeCode> {
+fn map(file: &RawFile, build_id: &BuildId) -> Option<NativeCode> {
     let copy = file.copy()?;
     let object = ObjectView::parse(copy.bytes()).ok()?;
     if object

@@ -11,7 +11,9 @@
 //! Memory used by walks is never unmapped, since walks do not report their end. A size that is
 //! requested again gets the same memory.
 
-use super::sys::{self, RuleCacheCell};
+use unspool_files::environment::variable_bytes;
+
+use super::sys::RuleCacheCell;
 use crate::walk::{MappedRuleCache, OutOfMemory, RuleCache, RuleCacheMemory, RuleCacheSize};
 
 /// Not mapped: a walk can use it at any time, without preparation.
@@ -59,7 +61,7 @@ pub fn resize(size: RuleCacheSize) -> Result<(), OutOfMemory> {
 /// does not prepare should call it. Not async-signal-safe.
 pub fn begin() {
     let size =
-        sys::variable(c"UNSPOOL_RULES").and_then(|size| str::from_utf8(size).ok()?.parse().ok());
+        variable_bytes(c"UNSPOOL_RULES").and_then(|size| str::from_utf8(size).ok()?.parse().ok());
     if let Some(Ok(rules)) = size.map(mapped_for) {
         CHOSEN.set_first(rules);
     }

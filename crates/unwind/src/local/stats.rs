@@ -9,6 +9,8 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use unspool_files::environment::variable_bytes;
+
 use super::{rules, sys};
 use crate::walk::WalkResult;
 
@@ -39,7 +41,7 @@ impl WalkCounters {
 /// Counts from now on, if the environment requests it. `true` if this is new, so the caller must
 /// have the counts [printed](print()). Not async-signal-safe.
 pub fn begin() -> bool {
-    sys::variable(c"UNSPOOL_STATS") == Some(b"1") && !COUNTS.is_on.swap(true, Ordering::Relaxed)
+    variable_bytes(c"UNSPOOL_STATS") == Some(b"1") && !COUNTS.is_on.swap(true, Ordering::Relaxed)
 }
 
 /// Walks, and counts the walk if counting is on. Async-signal-safe if `walk` is.

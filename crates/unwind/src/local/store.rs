@@ -10,17 +10,9 @@
 //! nobody but root and the user can write to.
 
 use core::ffi::CStr;
-use core::fmt;
 
-pub use super::sys::files::FileMapping;
-use super::sys::files::{self, FileStatus, RawFile};
-pub use super::sys::variable;
-
-/// The folder of packaged tables.
-const SYSTEM: &CStr = c"/usr/lib/unspool/tables";
-
-/// The resolution of the time of last use, in seconds.
-const USE_RESOLUTION_SECONDS: i64 = 24 * 60 * 60;
+use unspool_files::environment::{PACKAGED_TABLES, cache_home, variable_bytes};
+use unspool_files::raw::{RawFile, keeping_errno};
 
 /// The folders of the environment, each followed by a zero byte.
 #[derive(Debug)]
@@ -31,24 +23,12 @@ pub struct TableFolders {
     cache: FixedPath,
 }
 
-/// A file that nobody but the user or root could have written, in such a folder.
-pub struct TrustedFile {
-    file: RawFile,
-    size: usize,
-}
-
-impl fmt::Debug for TrustedFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TrustedFile").finish_non_exhaustive()
-    }
-}
-
 impl TableFolders {
     /// The folders of the present environment, `UNSPOOL_TABLE_PATH` up to 4 KiB. Not
     /// async-signal-safe.
     #[must_use]
     pub fn from_environment() -> TableFolders {
-        let variable = |name| variable(name).unwrap_or_default();
+        let variable = |name| variable_bytes(name).unwrap_or_default();
         let cache = cache(variable(c"XDG_CACHE_HOME"), variable(c"HOME"));
         TableFolders {
             // A longer value is ignored.
@@ -63,19 +43,19 @@ impl TableFolders {
         &self,
         build_id: &[u8],
         ending: &[u8],
-        found: impl FnMut(&TrustedFile) -> Option<T>,
+        found: impl FnMut(&RawFile) -> Option<T>,
     ) -> Option<T> {
         let name = name(build_id, ending)?;
-        files::keeping_errno(|| self.first_named(name.terminated()?, found))
+        keeping_errno(|| self.first_named(name.terminated()?, found))
     }
 
     fn first_named<T>(
         &self,
         name: &CStr,
-        mut found: impl FnMut(&TrustedFile) -> Option<T>,
+        mut found: impl FnMut(&RawFile) -> Option<T>,
     ) -> Option<T> {
         let mut in_folder = |folder: &CStr| {
-            let file = TrustedFile::open(folder, name)?;
+            let file = RawFile::open_trusted(folder, name)?;
             Some((found(&file)?, file))
         };
         let in_path = self.path.ended().find_map(&mut in_folder);
@@ -84,7 +64,7 @@ impl TableFolders {
                 let in_cache = self.cache.ended().find_map(&mut in_folder);
                 in_cache.inspect(|(_, file)| file.note_use())
             })
-            .or_else(|| in_folder(SYSTEM))
+            .or_else(|| in_folder(PACKAGED_TABLES))
             .map(|(found, _)| found)
     }
 }
@@ -109,57 +89,13 @@ fn each_ended(path: &[u8]) -> Option<FixedPath> {
 }
 
 /// The path of the cache.
-fn cache(cache_home: &[u8], home: &[u8]) -> Option<FixedPath> {
-    let [folder, below] = match (cache_home, home) {
-        ([b'/', ..], _) => [cache_home, b"/unspool\0"],
-        (_, [b'/', ..]) => [home, b"/.cache/unspool\0"],
-        _ => return None,
-    };
+fn cache(home_of_caches: &[u8], home: &[u8]) -> Option<FixedPath> {
     let mut cache = FixedPath::new();
-    cache.push(folder)?;
-    cache.push(below)?;
+    for part in cache_home(home_of_caches, home)? {
+        cache.push(part)?;
+    }
+    cache.push(b"/unspool\0")?;
     Some(cache)
-}
-
-impl TrustedFile {
-    fn open(folder: &CStr, name: &CStr) -> Option<TrustedFile> {
-        // Both are checked after they are opened. So the checks apply to this folder, which
-        // contains the file, and to the file that is read, whatever happens to their names.
-        let folder = RawFile::open_folder(folder)?;
-        folder.status().filter(is_trusted)?;
-        let file = folder.open_in(name)?;
-        let about = file.status()?;
-        let size = about.size;
-        (about.is_regular && is_trusted(&about)).then_some(TrustedFile { file, size })
-    }
-
-    /// The file, mapped.
-    #[must_use]
-    pub fn map(&self) -> Option<FileMapping> {
-        self.file.map(self.size)
-    }
-
-    /// The file, read into memory: later changes to the file have no effect.
-    #[must_use]
-    pub fn copy(&self) -> Option<FileMapping> {
-        self.file.copy(self.size)
-    }
-
-    /// Notes that a table was used, in its modification time: the cache uses that to decide which
-    /// tables to remove.
-    fn note_use(&self) {
-        let is_recent = self.file.status().is_some_and(|about| {
-            files::now().saturating_sub(about.modified) < USE_RESOLUTION_SECONDS
-        });
-        if !is_recent {
-            self.file.touch();
-        }
-    }
-}
-
-/// Whether nobody else could have written it.
-fn is_trusted(status: &FileStatus) -> bool {
-    (status.owner == 0 || status.owner == files::effective_user()) && status.mode & 0o022 == 0
 }
 
 /// Text in memory of fixed size.

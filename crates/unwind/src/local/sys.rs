@@ -17,7 +17,6 @@ use unspool_rows::{AscendingAddresses, Register, RuntimeAddr, Vaddr};
 use super::elf::{ObjectImage, VaddrRange};
 use crate::walk::RuleCache;
 
-pub(super) mod files;
 mod readable_memory;
 
 pub use readable_memory::ReadableMemory;
@@ -321,26 +320,6 @@ impl ReadablePages {
         }
         is_readable
     }
-}
-
-/// Whether the program has more rights than its caller (setuid, setgid, capabilities of a file).
-#[must_use]
-pub fn is_privileged() -> bool {
-    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-/// A variable of the environment; none in a program that runs with more rights than its caller. Not
-/// async-signal-safe.
-pub fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: a name that ends with a zero byte; a thread that changes the environment meanwhile
-    // breaks all other readers, too.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    if is_privileged() || value.is_null() {
-        return None;
-    }
-    // SAFETY: the result of `getenv` ends with a zero byte, and stays as said above.
-    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
 /// A cell for permanent rules.

@@ -1,15 +1,16 @@
 //! The kernel's list of mappings. Async-signal-safe.
 
+use unspool_files::FileId;
+use unspool_files::raw::RawFile;
 use unspool_rows::RuntimeAddr;
 use unspool_unwind::maps_text::MapsLine;
 
 use crate::crash::modules::BoundedName;
-use crate::sys::files::{DeviceInode, ReadOnlyFile};
 
 /// The mapping at an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MappedPath {
-    pub(crate) file: DeviceInode,
+    pub(crate) file: FileId,
     /// Its path, or the kernel's name for memory without a file.
     pub(crate) path: BoundedName,
 }
@@ -19,12 +20,12 @@ const MAX_LINE_BYTES: usize = 128 + 4096;
 
 /// Reads `/proc/self/maps` up to an address.
 pub(crate) fn mapping_at(at: RuntimeAddr) -> Option<MappedPath> {
-    let maps = ReadOnlyFile::open(c"/proc/self/maps")?;
+    let maps = RawFile::open(c"/proc/self/maps")?;
     let mut room = [0; MAX_LINE_BYTES];
     let mut used = 0;
     loop {
         let length = maps
-            .read_next(room.get_mut(used..)?)
+            .read(room.get_mut(used..)?)
             .filter(|length| *length > 0)?;
         used += length;
         let text = room.get(..used)?;
@@ -38,7 +39,7 @@ pub(crate) fn mapping_at(at: RuntimeAddr) -> Option<MappedPath> {
             .find(|line| line.contains(at))
         {
             return Some(MappedPath {
-                file: DeviceInode::numbered(line.device.major, line.device.minor, line.inode),
+                file: FileId::from_numbers(line.device.major, line.device.minor, line.inode),
                 path: BoundedName::from_bytes(line.name),
             });
         }

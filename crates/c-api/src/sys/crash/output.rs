@@ -6,10 +6,13 @@
 use core::cell::Cell;
 use core::ffi::c_int;
 
-use unspool_unwind::local::store::{FixedPath, variable};
+use unspool_files::FileId;
+use unspool_files::environment::variable_bytes;
+use unspool_files::raw::{FileStatus, RawFile};
+use unspool_unwind::local::store::FixedPath;
 
 use crate::crash::text::{Sink, TextBuffer};
-use crate::sys::files::{self, DeviceInode};
+use crate::sys::files;
 
 /// The targets found when the library is loaded.
 pub(super) struct OutputTargets {
@@ -17,7 +20,7 @@ pub(super) struct OutputTargets {
     log: Option<FixedPath>,
     /// The identity of standard error. A program may close it, and another file or connection of
     /// the program may get its number: then nothing is written there.
-    standard_error: Option<DeviceInode>,
+    standard_error: Option<FileId>,
 }
 
 impl OutputTargets {
@@ -30,16 +33,18 @@ impl OutputTargets {
     pub(super) fn find() -> OutputTargets {
         OutputTargets {
             log: log(),
-            standard_error: DeviceInode::from_descriptor(libc::STDERR_FILENO),
+            standard_error: id_of_standard_error(),
         }
     }
 
     /// The log, or else standard error if that is unchanged, or else the file for messages.
     pub(super) fn open(&self) -> Output {
         let log = self.log.as_ref().and_then(FixedPath::terminated);
-        let log = log.and_then(files::open_log);
+        let log = log
+            .and_then(RawFile::open_log)
+            .map(RawFile::into_descriptor);
         let standard_error = || {
-            let now = DeviceInode::from_descriptor(libc::STDERR_FILENO)?;
+            let now = id_of_standard_error()?;
             let is_it =
                 self.standard_error == Some(now) || files::is_for_messages(libc::STDERR_FILENO);
             is_it.then_some(libc::STDERR_FILENO)
@@ -56,9 +61,13 @@ impl OutputTargets {
     }
 }
 
+fn id_of_standard_error() -> Option<FileId> {
+    Some(FileStatus::from_descriptor(libc::STDERR_FILENO)?.id)
+}
+
 /// The path of the log, made absolute: the program may change its folder before it crashes.
 fn log() -> Option<FixedPath> {
-    let named = variable(c"UNSPOOL_CRASH_LOG").filter(|named| !named.is_empty())?;
+    let named = variable_bytes(c"UNSPOOL_CRASH_LOG")?;
     let mut path = FixedPath::new();
     if !named.starts_with(b"/") {
         path = files::working_directory()?;
