@@ -56,6 +56,10 @@ const ATTACKS: &[Attack] = &[
         run: special_files,
     },
     Attack {
+        name: "link-out-of-a-root",
+        run: link_out_of_a_root,
+    },
+    Attack {
         name: "terminal-escapes",
         run: terminal_escapes,
     },
@@ -594,6 +598,39 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
     match read.starts_with(b"unsprof\0") {
         true => Ok(()),
         false => Err(format!("a pipe's reader got {} bytes", read.len()).into()),
+    }
+}
+
+/// In the attacker's root folder, `/tmp` is a link to a folder of root's. As the attacker sees it,
+/// that leads nowhere. Names from there are not shown.
+fn link_out_of_a_root(scene: &Scene) -> Result<(), Error> {
+    let (root, private) = (scene.foreign_dir.join("root"), scene.folder.join("private"));
+    fs::create_dir(&root)?;
+    fs::create_dir(&private)?;
+    symlink(&private, root.join("tmp"))?;
+    let program = scene.compile("container.c", "container", &[])?;
+    let user = STRANGER.to_string();
+    let process = scene.spawn(0, &program, &[root.as_os_str(), user.as_ref()])?;
+    let map = format!("perf-{}.map", pid(&process));
+    fs::write(private.join(&map), "0 ffffffffffff0000 precious_name\n")?;
+    thread::sleep(Duration::from_millis(200));
+    let profile = scene.folder.join("profile");
+    let report = || {
+        let mut record = scene.unspool(20);
+        record.args(["record", "-d", "0.5", "-p", &pid(&process), "-o"]);
+        scene.succeed(record.arg(&profile))?;
+        scene.succeed(scene.unspool(20).arg("report").arg(&profile))
+    };
+    if report()?.contains("precious_name") {
+        return Err("a link led out of the process's root".into());
+    }
+    // Its own names are.
+    fs::remove_file(root.join("tmp"))?;
+    fs::create_dir(root.join("tmp"))?;
+    fs::copy(private.join(&map), root.join("tmp").join(&map))?;
+    match report()?.contains("precious_name") {
+        true => Ok(()),
+        false => Err("the process's own names are not shown".into()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The locations of `unsafe`, which docs/safety.md relies on.
+//! The locations of `unsafe`, which docs/safety.md relies on, and of files that are opened, which
+//! docs/security.md relies on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,4 +38,64 @@ fn unsafe_code_is_in_modules_named_sys() {
         let root = fs::read_to_string(crates.join(name).join("src/lib.rs")).unwrap();
         assert!(root.contains("#![forbid(unsafe_code)]"), "{name}");
     }
+}
+
+/// Sources that open files by themselves, and what these are.
+const OPENERS: &[(&str, &str)] = &[
+    ("bpf/src/btf.rs", "the kernel's"),
+    ("cli/src/commands/check/source.rs", "in a folder of its own"),
+    ("cli/src/commands/doctor/", "the kernel's, and a new one"),
+    ("cli/src/commands/record.rs", "the kernel's"),
+    ("files/", "this is the one"),
+    ("host/", "the kernel's"),
+    ("perf-events/src/event.rs", "the kernel's"),
+    ("process/src/live/memory.rs", "the kernel's"),
+    ("process/src/procfs.rs", "the kernel's"),
+    ("sampler/", "the kernel's"),
+    ("single-step/", "the kernel's"),
+    ("symbols/src/kernel", "the kernel's"),
+    ("symbols/src/perf_map.rs", "the kernel's"),
+    ("symbols/src/vdso.rs", "the kernel's"),
+    ("testing/", "tests"),
+];
+
+/// Whether a line opens, writes or renames a file without `unspool-files`.
+fn opens_a_file(line: &str) -> bool {
+    let calls = ["open", "create", "create_new", "options"].map(|name| format!("File::{name}("));
+    let names = ["read", "read_to_string", "write", "copy", "rename"];
+    let calls = calls
+        .into_iter()
+        .chain(names.map(|name| format!("fs::{name}(")));
+    let mut calls = calls.chain(["OpenOptions::new(", "Mmap::map("].map(str::to_owned));
+    calls.any(|call| {
+        let of_others = |at: usize| line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        line.match_indices(&call).any(|(at, _)| !of_others(at))
+    })
+}
+
+#[test]
+fn files_are_opened_by_one_crate() {
+    assert!(opens_a_file("let text = std::fs::read(path)?;") && opens_a_file("File::open(path)"));
+    assert!(!opens_a_file("ElfFile::open(path)") && !opens_a_file("unspool_files::read(path, 1)"));
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(&crates).unwrap() {
+        sources(&entry.unwrap().path().join("src"), &mut paths);
+    }
+    let mut needed = [false; OPENERS.len()];
+    for path in paths.iter().filter(|path| !path.ends_with("tests.rs")) {
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
+        let Some(line) = code.lines().find(|line| opens_a_file(line)) else {
+            continue;
+        };
+        let opener = OPENERS
+            .iter()
+            .position(|(prefix, _)| name.starts_with(prefix));
+        let opener = opener.unwrap_or_else(|| panic!("{name}: by `unspool-files`: {line}"));
+        needed[opener] = true;
+    }
+    let needless = OPENERS.iter().zip(needed).filter(|(_, needed)| !needed);
+    assert_eq!(needless.count(), 0, "{needed:?}");
 }
