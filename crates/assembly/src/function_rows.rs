@@ -278,7 +278,14 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
 fn falls_through(flow: Option<Flow>) -> bool {
     match flow {
         None | Some(Flow::Call(_) | Flow::IndirectCall | Flow::Branch { .. }) => true,
-        Some(Flow::Jump(_) | Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => false,
+        Some(
+            Flow::Jump(_)
+            | Flow::IndirectJump(_)
+            | Flow::Return { .. }
+            | Flow::Resume(_)
+            | Flow::Trap
+            | Flow::Unknown,
+        ) => false,
     }
 }
 
@@ -292,7 +299,7 @@ fn falls_through_end(flow: Option<Flow>) -> bool {
 fn is_padding(analysis: &Analysis<'_>, id: InsnId) -> bool {
     let code = analysis.code();
     match code.flow(id) {
-        Some(Flow::Trap) => true,
+        Some(Flow::Trap | Flow::Unknown) => true,
         None => code.ops_of(id).is_empty(),
         Some(_) => false,
     }

@@ -91,7 +91,7 @@ fn looks_like_code(subject: &CheckSubject<'_>, symbol: &Symbol<'_>, starts: &[u6
     };
     let mut leads_on = false;
     machine.scan(bytes, start, |_, seen| {
-        leads_on |= matches!(seen, ScanEvent::Flow(flow) if !matches!(flow, Flow::Trap));
+        leads_on |= matches!(seen, ScanEvent::Flow(flow) if !matches!(flow, Flow::Trap | Flow::Unknown));
     });
     leads_on
 }

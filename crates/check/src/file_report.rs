@@ -63,6 +63,8 @@ pub struct FileReport {
     pub totals: RowTotals,
     /// The functions counted in [`RowTotals::assuming_bounds`].
     pub functions_assuming_bounds: Vec<Vaddr>,
+    /// The calls of the functions counted in [`RowTotals::assuming_noreturn`].
+    pub calls_assumed_noreturn: Vec<Vaddr>,
     /// The findings, with suppressed ones.
     pub findings: Vec<LocatedFinding>,
     /// The number of findings below the reported severity.
@@ -187,6 +189,7 @@ impl FileChecker<'_> {
             archive: None,
             totals: report.totals,
             functions_assuming_bounds: report.functions_assuming_bounds,
+            calls_assumed_noreturn: report.calls_assumed_noreturn,
             below_severity: 0,
             findings: Vec::new(),
             remarks: Vec::new(),
@@ -210,7 +213,12 @@ impl FileChecker<'_> {
                 true => CodeOrigin::HandWritten,
                 false => subject.origin_at(finding.address),
             };
-            if finding.severity < self.options.strictness.minimum_severity(origin) {
+            // Nothing that holds an unknown instruction is proven, whoever wrote it.
+            let judged_as = match finding.code {
+                FindingCode::UnknownInstruction => CodeOrigin::HandWritten,
+                _ => origin,
+            };
+            if finding.severity < self.options.strictness.minimum_severity(judged_as) {
                 // A comment may be about a finding that is reported only on request.
                 self.suppressor.find_comment(source.as_ref(), finding.code);
                 checked.below_severity += 1;

@@ -55,13 +55,15 @@ pub enum FindingCode {
     SframeOrder,
     /// An entry of `.sframe` cannot be read.
     SframeEntry,
+    /// An instruction is not known.
+    UnknownInstruction,
 }
 
 /// Sections of `docs/diagnostics.md` for all kinds.
 const DIAGNOSTICS: &str = include_str!("../diagnostics.md");
 
 /// All kinds, numbered from 1: name and summary.
-const CODES: [(FindingCode, &str, &str); 19] = [
+const CODES: [(FindingCode, &str, &str); 20] = [
     (
         FindingCode::CfaOffset,
         "cfa-offset",
@@ -156,6 +158,11 @@ const CODES: [(FindingCode, &str, &str); 19] = [
         FindingCode::SframeEntry,
         "sframe-entry",
         "an entry of .sframe cannot be read, or the header cannot be right",
+    ),
+    (
+        FindingCode::UnknownInstruction,
+        "unknown-instruction",
+        "it is not known what an instruction does",
     ),
 ];
 
@@ -337,6 +344,9 @@ impl Finding {
                 format!("{subject} is declared {declared}, and was overwritten")
             }
             (FindingCode::Unreached, _) => "no known path leads here: no row can be judged".to_owned(),
+            (FindingCode::UnknownInstruction, _) => {
+                "this instruction is not known: no row of the function is proven".to_owned()
+            }
             (FindingCode::SignalFrame, "") => {
                 "the entry must begin a byte before the signal's return: it is looked up at the return address less 1".to_owned()
             }
@@ -427,6 +437,10 @@ pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> 
     let unreached = unreached.filter(|at| subject.origin_at(**at) == CodeOrigin::HandWritten);
     findings
         .extend(unreached.map(|at| Finding::new(*at, FindingCode::Unreached, Severity::Unproven)));
+    let unknown = report.unknown_insns.iter();
+    findings.extend(
+        unknown.map(|at| Finding::new(*at, FindingCode::UnknownInstruction, Severity::Unproven)),
+    );
     findings
 }
 

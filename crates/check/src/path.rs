@@ -54,7 +54,13 @@ impl CheckSubject<'_> {
                 Some(Flow::Jump(to)) => (known(to), false),
                 Some(Flow::Branch { to, .. }) => (known(to), true),
                 None | Some(Flow::Call(_) | Flow::IndirectCall) => (None, true),
-                Some(Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => (None, false),
+                Some(
+                    Flow::IndirectJump(_)
+                    | Flow::Return { .. }
+                    | Flow::Resume(_)
+                    | Flow::Trap
+                    | Flow::Unknown,
+                ) => (None, false),
             };
             let behind = known(code.range(id).end).filter(|_| goes_on);
             next.extend(jump.map(|to| (to, Some((id, true)))));

@@ -55,6 +55,9 @@ impl Finding {
             FindingCode::Unreached => {
                 "step through it with a debugger; code that is entered from elsewhere can have an entry of its own".to_owned()
             }
+            FindingCode::UnknownInstruction => {
+                "unspool check --run or --call shows by single-stepping whether its rows are right".to_owned()
+            }
             FindingCode::Allow => "write a code and a reason, or remove the comment".to_owned(),
             FindingCode::SframeRow | FindingCode::SframeHole | FindingCode::SframeEntry => {
                 "write the section again: unspool convert FILE --from eh_frame --emit sframe --into FILE".to_owned()

@@ -28,6 +28,8 @@ pub struct RowTotals {
     /// Proven rows of functions that store on the stack by an index or a number that only a run
     /// knows. They hold if each such store is inside its array.
     pub assuming_bounds: u64,
+    /// Proven rows of functions with a call of an unknown function that is assumed not to return.
+    pub assuming_noreturn: u64,
     /// Rows with a refuted rule.
     pub refuted: u64,
     /// Rows with an unproven rule, and none refuted.
@@ -45,6 +47,7 @@ impl RowTotals {
         self.proven_cfa += other.proven_cfa;
         self.proven += other.proven;
         self.assuming_bounds += other.assuming_bounds;
+        self.assuming_noreturn += other.assuming_noreturn;
         self.refuted += other.refuted;
         self.unproven += other.unproven;
         self.unreached += other.unreached;
@@ -68,6 +71,7 @@ impl RowTotals {
                 Verdict::Proven => {
                     self.proven += 1;
                     self.assuming_bounds += u64::from(report.assumes_bounds);
+                    self.assuming_noreturn += u64::from(!report.assumed_noreturn.is_empty());
                 }
                 Verdict::Unproven => self.unproven += 1,
                 Verdict::Refuted => self.refuted += 1,
@@ -87,6 +91,9 @@ pub struct CheckReport {
     /// number that only a run knows is inside its array. [`RowTotals::assuming_bounds`] counts the
     /// rows. In the order of addresses.
     pub functions_assuming_bounds: Vec<Vaddr>,
+    /// Calls of unknown functions that are assumed not to return. [`RowTotals::assuming_noreturn`]
+    /// counts the rows of their functions. In the order of addresses.
+    pub calls_assumed_noreturn: Vec<Vaddr>,
     /// Returns of functions to their callers, and their behavior.
     exits: Vec<(Vaddr, ReturnBehavior)>,
     /// Other exits of functions.
@@ -94,6 +101,10 @@ pub struct CheckReport {
     /// Functions that another one continues in with another CFA than their first rows say, and the
     /// distance of that CFA above the stack pointer.
     entered_with_frame: BTreeMap<Vaddr, i64>,
+    /// Jumps to functions, with the registers that hold addresses of the jumping code.
+    jumps_with_address: Vec<(Vaddr, u64)>,
+    /// Functions that jump to a register's entry value, and the register.
+    entry_register_jumps: Vec<(Vaddr, u8)>,
 }
 
 impl CheckReport {
@@ -117,7 +128,14 @@ impl CheckReport {
         let wrong = places.iter().filter_map(|at| subject.row_at(*at)).collect();
         let mut report = CheckReport::check_units(subject, threads, &wrong, &progress);
         // Return behavior that callers rely on is known for certain once the function was checked.
-        if subject.set_return_behaviors(&report.exits, &report.other_exits) {
+        let has_new_returns = subject.set_return_behaviors(&report.exits, &report.other_exits);
+        let CheckReport {
+            jumps_with_address,
+            entry_register_jumps,
+            ..
+        } = &report;
+        if subject.find_link_registers(jumps_with_address, entry_register_jumps) || has_new_returns
+        {
             report = CheckReport::check_units(subject, threads, &wrong, &progress);
         }
         // Other findings in their entries have the same cause.
@@ -193,6 +211,10 @@ impl CheckReport {
                         .extend(begin.map(|row| row.start));
                     part.findings
                         .extend(finding::unit_findings(subject, &report));
+                    part.calls_assumed_noreturn.extend(report.assumed_noreturn);
+                    part.jumps_with_address.extend(report.jumps_with_address);
+                    part.entry_register_jumps
+                        .extend(report.entry_register_jumps);
                     part.exits.extend(report.exits);
                     part.other_exits.extend(report.other_exits);
                     part.entered_with_frame.extend(report.entered_with_frame);
@@ -210,6 +232,7 @@ impl CheckReport {
         });
         let mut report = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
         report.functions_assuming_bounds.sort_unstable();
+        report.calls_assumed_noreturn.sort_unstable();
         let extents = subject.program().extents().iter();
         report.totals.bytes = extents.map(|extent| extent.end - extent.start).sum();
         report
@@ -220,6 +243,10 @@ impl CheckReport {
         self.findings.extend(part.findings);
         self.functions_assuming_bounds
             .extend(part.functions_assuming_bounds);
+        self.calls_assumed_noreturn
+            .extend(part.calls_assumed_noreturn);
+        self.jumps_with_address.extend(part.jumps_with_address);
+        self.entry_register_jumps.extend(part.entry_register_jumps);
         self.exits.extend(part.exits);
         self.other_exits.extend(part.other_exits);
         self.entered_with_frame.extend(part.entered_with_frame);

@@ -10,6 +10,7 @@ use unspool_rows::{Abi, Row, RowId, Table};
 
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::expressions::{ExpressionCheck, ExpressionRow};
+use crate::unit::CheckedRow;
 
 /// Whether a rule is true on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,13 @@ impl RowVerdicts {
         cfa: Verdict::Proven,
         return_address: Verdict::Proven,
         preserved: [Verdict::Proven; DeclaredRow::MAX_PRESERVED_REGISTERS],
+    };
+
+    /// None is proven.
+    pub(crate) const UNPROVEN: RowVerdicts = RowVerdicts {
+        cfa: Verdict::Unproven,
+        return_address: Verdict::Unproven,
+        preserved: [Verdict::Unproven; DeclaredRow::MAX_PRESERVED_REGISTERS],
     };
 
     /// The worst verdict on the return address and the preserved registers.
@@ -168,6 +176,12 @@ impl<'t> RowChecker<'t> {
     /// The declared form of a row.
     pub(crate) fn declared(&self, row: RowId) -> Option<&DeclaredRow> {
         self.declared_rows.get(row.0 as usize)?.as_ref()
+    }
+
+    /// The row declared for an address, among rows in ascending order.
+    pub(crate) fn declared_in(&self, rows: &[CheckedRow], address: u64) -> Option<&DeclaredRow> {
+        let behind = rows.partition_point(|row| row.start.0 <= address);
+        self.declared(rows.get(behind.checked_sub(1)?)?.row)
     }
 
     /// Whether a simple comparison proves all of a row, as it mostly does.
@@ -410,20 +424,25 @@ impl<'t> RowChecker<'t> {
             return None;
         };
         let mut state = AbstractState::new();
-        if register != sp {
-            return None;
-        }
-        state.set(sp, self.cfa.plus(offset.checked_neg()?));
+        state.set(sp, AbstractValue::UNKNOWN);
         let registers = self.abi_info.preserved.iter().zip(&declared.preserved);
         let column = self.abi_info.return_address;
         let own = [(&column, &declared.return_address)];
         for (register, place) in registers.chain(own) {
             let value = AbstractValue::entry_value(*register);
-            if let RuleLocation::CfaOffset(offset) = place {
-                state.set(*register, AbstractValue::UNKNOWN);
-                state.store(self.cfa.plus(*offset), value);
+            match *place {
+                RuleLocation::CfaOffset(offset) => {
+                    state.set(*register, AbstractValue::UNKNOWN);
+                    state.store(self.cfa.plus(offset), value);
+                }
+                RuleLocation::Register(other, 0) if other != *register => {
+                    state.set(*register, AbstractValue::UNKNOWN);
+                    state.set(other, value);
+                }
+                _ => {}
             }
         }
+        state.set(register, self.cfa.plus(offset.checked_neg()?));
         Some(state)
     }
 

@@ -87,6 +87,9 @@ pub struct CheckSubject<'f> {
     declared_table: &'f DeclaredTable,
     /// Its code.
     program: ProgramCode,
+    /// Functions that others jump to with the return address in a register: their starts, and the
+    /// register.
+    link_registers: BTreeMap<u64, u8>,
     pub(crate) row_checker: RowChecker<'f>,
 }
 
@@ -123,6 +126,7 @@ impl<'f> CheckSubject<'f> {
             origins: authors,
             declared_table: declarations,
             program,
+            link_registers: BTreeMap::new(),
             row_checker,
             symbols,
             lines: None,
@@ -130,7 +134,47 @@ impl<'f> CheckSubject<'f> {
         for start in undeclared_functions::undeclared_functions(&subject, machine) {
             subject.program.mark_function(start);
         }
+        subject.link_registers = subject.declared_link_registers();
         Ok(subject)
+    }
+
+    /// The fragments whose first rows declare the return address in a register.
+    fn declared_link_registers(&self) -> BTreeMap<u64, u8> {
+        let extents = self.program.extents().iter();
+        let fragments = extents.filter(|extent| extent.kind == ExtentKind::Fragment);
+        let declared = fragments.filter_map(|extent| {
+            let (_, row) = self.first_row(extent.start)?;
+            match row.return_address {
+                RuleLocation::Register(register, 0) => Some((extent.start, register)),
+                _ => None,
+            }
+        });
+        declared.collect()
+    }
+
+    /// The register that holds the return address at the start of a function.
+    pub(crate) fn link_register(&self, start: u64) -> Option<u8> {
+        self.link_registers.get(&start).copied()
+    }
+
+    /// Finds functions that jump to the value that a register has at their entry, where another one
+    /// jumps to them with an address of its own in that register. Returns whether there are new
+    /// ones. `jumps` are jumps to functions, with the registers that hold such addresses.
+    pub(crate) fn find_link_registers(
+        &mut self,
+        jumps: &[(Vaddr, u64)],
+        entry_register_jumps: &[(Vaddr, u8)],
+    ) -> bool {
+        let mut is_new = false;
+        for (start, register) in entry_register_jumps {
+            let is_linked = |(to, registers): &(Vaddr, u64)| {
+                to == start && registers >> (register & 63) & 1 != 0
+            };
+            if jumps.iter().any(is_linked) {
+                is_new |= self.link_registers.insert(start.0, *register).is_none();
+            }
+        }
+        is_new
     }
 
     /// Adds the source line table. Data between instructions has no lines of its own, which

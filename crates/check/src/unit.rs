@@ -10,7 +10,6 @@ use unspool_code_analysis::{
     AbstractState, AbstractValue, Analysis, Analyzer, Assumptions, InsnId, LiftedCode, PushedWords,
     ReturnBehavior, StackHeightConflict, ValueFact,
 };
-use unspool_elf::ElfFile;
 use unspool_rows::{RowId, Vaddr};
 use unspool_synthesis::ElfCodeImage;
 
@@ -21,6 +20,8 @@ use crate::path::JumpEdge;
 use crate::row_checker::{Aspect, RowChecker, RowVerdicts, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit_checker::UnitChecker;
+
+mod uncalled;
 
 /// The verdict on one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,16 @@ pub struct UnitReport {
     /// Whether a store to the stack uses an index or a number that only a run knows: proven rows
     /// hold if it is inside its array.
     pub assumes_bounds: bool,
+    /// Reached instructions that are not known. Whatever control does behind them is not judged.
+    pub unknown_insns: Vec<Vaddr>,
+    /// Calls of unknown functions that are assumed not to return: the rows behind them contradict
+    /// the calls, and other paths lead there.
+    pub assumed_noreturn: Vec<Vaddr>,
+    /// Jumps to other functions with addresses of the unit's code in registers: the function, and
+    /// the registers. Bit n stands for register n.
+    pub(crate) jumps_with_address: Vec<(Vaddr, u64)>,
+    /// Jumps to a register's entry value: the start of the extent, and the register.
+    pub(crate) entry_register_jumps: Vec<(Vaddr, u8)>,
     /// Returns, with the preserved registers that have another value than at entry: bit n stands
     /// for register n.
     pub unrestored_at_returns: Vec<(Vaddr, u64)>,
@@ -83,10 +94,19 @@ pub struct UnitReport {
 impl UnitReport {
     /// Whether there is nothing to report, as mostly.
     pub(crate) fn is_clear(&self) -> bool {
-        let places = [&self.unreached, &self.misaligned_rows];
+        let places = [&self.unreached, &self.misaligned_rows, &self.unknown_insns];
         self.discrepancies.is_empty()
             && self.fall_through_ends.is_empty()
             && places.iter().all(|places| places.is_empty())
+    }
+
+    /// Leaves all rows unproven: control may come back from an unknown instruction to any of them.
+    fn leave_open(&mut self) {
+        self.unreached.clear();
+        for row in &mut self.rows {
+            let known = row.verdicts.unwrap_or(RowVerdicts::PROVEN);
+            row.verdicts = Some(known.join(&RowVerdicts::UNPROVEN));
+        }
     }
 }
 
@@ -113,14 +133,14 @@ impl CheckSubject<'_> {
         unit: usize,
         rows: Vec<CheckedRow>,
     ) -> UnitReport {
-        let (sure, guesses) =
-            self.check_unit_with_targets(analyzer, unit, rows.clone(), &IndirectTargets::default());
-        match guesses {
-            Some(guesses) => {
-                self.check_unit_with_targets(analyzer, unit, rows, &guesses)
-                    .0
+        let mut premises = Premises::default();
+        loop {
+            let (report, next) =
+                self.check_unit_with_premises(analyzer, unit, rows.clone(), &premises);
+            match next {
+                Some(next) => premises = next,
+                None => return report,
             }
-            None => sure,
         }
     }
 
@@ -140,26 +160,33 @@ impl CheckSubject<'_> {
             self.row_checker
                 .entry_state(&DeclaredRow { cfa, ..*declared })
         });
-        let guesses = IndirectTargets {
-            function_entry_state: begin.map(|state| (at.0, state)),
-            ..IndirectTargets::default()
+        let premises = Premises {
+            entry: match begin {
+                Some(state) => EntryPremise::Assumed(Box::new(AssumedEntry {
+                    start: at.0,
+                    state,
+                    jump: None,
+                })),
+                None => EntryPremise::AsCalled,
+            },
+            ..Premises::default()
         };
-        self.check_unit_with_targets(analyzer, unit, self.rows_of(unit), &guesses)
+        self.check_unit_with_premises(analyzer, unit, self.rows_of(unit), &premises)
             .0
     }
 
-    /// Checks the rows of a unit with guessed targets of indirect jumps. Also returns possible
-    /// targets, if code is unreached and is known to be code.
-    fn check_unit_with_targets(
+    /// Checks the rows of a unit on premises that the code does not show. Also returns better ones,
+    /// if the result suggests any.
+    fn check_unit_with_premises(
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
         rows: Vec<CheckedRow>,
-        targets: &IndirectTargets,
-    ) -> (UnitReport, Option<IndirectTargets>) {
+        premises: &Premises,
+    ) -> (UnitReport, Option<Premises>) {
         let mut guide = TableAssumptions::new(self, unit, &rows);
-        guide.guesses = &targets.targets;
-        guide.begin = targets.function_entry_state.as_ref();
+        guide.guesses = &premises.targets;
+        guide.assumed_entry = premises.entry.assumed();
         let analysis = self.analyze(analyzer, unit, &guide);
         let address = |id| Vaddr(analysis.code().range(id).start);
         let meeting = |conflict: &StackHeightConflict| {
@@ -171,9 +198,13 @@ impl CheckSubject<'_> {
             assumes_bounds: analysis.assumes_bounds(),
             ..UnitReport::default()
         };
-        self.check_rows(unit, &analysis, targets, &mut report);
+        let next_entry = self.check_rows(unit, &analysis, premises, &mut report);
+        if !report.unknown_insns.is_empty() {
+            report.leave_open();
+        }
         let origin = self.origin_of_unit(unit);
         if origin == CodeOrigin::HandWritten {
+            report.assumed_noreturn = self.assumed_noreturn(&analysis, &report.rows);
             self.refute_at_height_conflicts(&mut report);
             report
                 .other_exits
@@ -181,9 +212,37 @@ impl CheckSubject<'_> {
         }
         let is_known = origin == CodeOrigin::HandWritten
             && self.lines.is_some()
-            && !report.unreached.is_empty();
-        let next = is_known.then(|| self.unreached_code(&analysis));
+            && !report.unreached.is_empty()
+            && premises.unreached.is_empty();
+        let next = match next_entry {
+            Some(entry) => Some(Premises {
+                entry,
+                ..Premises::default()
+            }),
+            None => is_known.then(|| Premises {
+                entry: premises.entry.clone(),
+                ..self.unreached_code(&analysis)
+            }),
+        };
         (report, next)
+    }
+
+    /// The calls that are assumed not to return, since the rows behind them contradict them.
+    fn assumed_noreturn(&self, analysis: &Analysis<'_>, rows: &[CheckedRow]) -> Vec<Vaddr> {
+        let code = analysis.code();
+        let calls = analysis.rejected_edges().filter(|(call, behind, state)| {
+            let is_call = matches!(code.flow(*call), Some(Flow::Call(_) | Flow::IndirectCall));
+            let declared = self
+                .row_checker
+                .declared_in(rows, code.range(*behind).start);
+            is_call
+                && declared.is_some_and(|declared| {
+                    self.row_checker.check_cfa(declared, state) == Verdict::Refuted
+                })
+        });
+        calls
+            .map(|(call, ..)| Vaddr(code.range(call).start))
+            .collect()
     }
 
     /// No row relative to the stack pointer is right at a join of different stack heights.
@@ -213,9 +272,9 @@ impl CheckSubject<'_> {
     }
 
     /// Starts of unreached code that is not data.
-    fn unreached_code(&self, analysis: &Analysis<'_>) -> IndirectTargets {
+    fn unreached_code(&self, analysis: &Analysis<'_>) -> Premises {
         let code = analysis.code();
-        let mut guesses = IndirectTargets::default();
+        let mut guesses = Premises::default();
         let mut last = (0..0, false);
         for insn in analysis.unreached() {
             let range = code.range(insn);
@@ -272,18 +331,39 @@ impl CheckSubject<'_> {
     }
 
     /// Checks the row of each instruction where it or something that it depends on has changed.
+    /// Returns a better premise about the entry, if the code suggests one.
     fn check_rows(
         &self,
         unit: usize,
         analysis: &Analysis<'_>,
-        targets: &IndirectTargets,
+        premises: &Premises,
         report: &mut UnitReport,
-    ) {
+    ) -> Option<EntryPremise> {
         let mut walk = RowWalk::new(self, unit, report);
-        walk.guessed_insns = &targets.unreached;
+        walk.guessed_insns = &premises.unreached;
+        walk.linked_jump = match premises.entry {
+            EntryPremise::PerhapsLinked(jump, register) => Some((jump, register)),
+            _ => None,
+        };
         analysis
             .visit_filtered(|insn, state, written| walk.visit_insn(analysis, insn, state, written));
+        let (suggested, is_confirmed) = (walk.suggested_entry.take(), walk.is_entry_confirmed);
         self.note_unreached(analysis, report);
+        let returns = |start: u64| {
+            let extent = |at: &Vaddr| self.program().extent_at(at.0);
+            let mut exits = report.exits.iter().filter_map(|(at, _)| extent(at));
+            exits.any(|extent| extent.start == start)
+        };
+        match &premises.entry {
+            EntryPremise::Unsettled => suggested
+                .filter(|entry| !returns(entry.start))
+                .map(EntryPremise::Assumed),
+            EntryPremise::Assumed(_) if !is_confirmed => Some(EntryPremise::AsCalled),
+            EntryPremise::Assumed(entry) => entry
+                .jump
+                .map(|(jump, register)| EntryPremise::PerhapsLinked(jump, register)),
+            EntryPremise::AsCalled | EntryPremise::PerhapsLinked(..) => None,
+        }
     }
 
     /// Notes the first unreached instruction of each extent that is neither padding nor data and
@@ -462,11 +542,45 @@ impl CheckSubject<'_> {
     }
 }
 
-/// Guessed targets of unresolved jumps, and the states that code is entered in.
+/// How the function of a unit is entered.
+#[derive(Debug, Clone, Default)]
+enum EntryPremise {
+    /// As its first row says. The code may suggest something else.
+    #[default]
+    Unsettled,
+    /// In a state that explains how it leaves.
+    Assumed(Box<AssumedEntry>),
+    /// As its first row says.
+    AsCalled,
+    /// As its first row says, or with the return address in a register, to which it jumps at an
+    /// address.
+    PerhapsLinked(u64, u8),
+}
+
+impl EntryPremise {
+    fn assumed(&self) -> Option<&AssumedEntry> {
+        match self {
+            EntryPremise::Assumed(entry) => Some(entry),
+            _ => None,
+        }
+    }
+}
+
+/// A function that is not entered as by a call.
+#[derive(Debug, Clone)]
+struct AssumedEntry {
+    /// Its start.
+    start: u64,
+    /// Its state there.
+    state: AbstractState,
+    /// The jump that suggests it, and the register. It may also be a tail call.
+    jump: Option<(u64, u8)>,
+}
+
+/// What the code does not show: how a function is entered, and the targets of unresolved jumps.
 #[derive(Debug, Default)]
-struct IndirectTargets {
-    /// A function that is not entered as functions are, and its state.
-    function_entry_state: Option<(u64, AbstractState)>,
+struct Premises {
+    entry: EntryPremise,
     /// Starts of unreached code.
     targets: Vec<u64>,
     /// All unreached instructions, ascending.
@@ -495,6 +609,12 @@ pub(crate) struct RowWalk<'w, 's> {
     last: Range<u64>,
     /// The instructions, ascending, that only guesses reach: nothing is refuted there.
     guessed_insns: &'w [u64],
+    /// A jump that may be a return to a register, and the register.
+    linked_jump: Option<(u64, u8)>,
+    /// How a function may be entered, if not as by a call.
+    suggested_entry: Option<Box<AssumedEntry>>,
+    /// Whether control goes back to where it came from otherwise than by a return.
+    is_entry_confirmed: bool,
     /// Origin of the unit.
     origin: CodeOrigin,
 }
@@ -518,6 +638,9 @@ impl<'w, 's> RowWalk<'w, 's> {
             unchecked_writes: 0,
             last: 0..0,
             guessed_insns: &[],
+            linked_jump: None,
+            suggested_entry: None,
+            is_entry_confirmed: false,
             origin: subject.origin_of_unit(unit),
         };
         walk.read_row();
@@ -567,6 +690,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             written: self.reads,
             end: self.row_end,
             calls: self.reads & self.subject.abi_info().clobbered != 0,
+            jumps: self.origin == CodeOrigin::HandWritten,
         }
     }
 
@@ -588,6 +712,11 @@ impl<'w, 's> RowWalk<'w, 's> {
         let (range, flow) = (code.range(insn), code.flow(insn));
         if let Some(flow) = flow {
             self.note_flow(range.start, flow, state);
+        }
+        if let Some(Flow::IndirectJump(register)) = flow
+            && register < self.subject.abi_info().return_address
+        {
+            self.note_jump_to_register(analysis, range.start, register, state);
         }
         if let Some(Flow::Return { .. }) = flow {
             self.check_outermost_return(range.start, analysis, state);
@@ -619,12 +748,40 @@ impl<'w, 's> RowWalk<'w, 's> {
             }
             // The return address was popped.
             Flow::IndirectJump(register) => self.exit(state.get(register), state, state.get(sp)),
+            Flow::Resume(point) => {
+                self.note_resume(at, point, state);
+                None
+            }
+            Flow::Unknown => {
+                self.report.unknown_insns.push(Vaddr(at));
+                None
+            }
             _ => return,
         };
         match exit {
             Some(exit) => self.report.exits.push((Vaddr(at), exit)),
             None => self.report.other_exits.push(Vaddr(at)),
         }
+    }
+
+    /// Notes that the return address is not, or may not be, where the present row says.
+    fn note_return_address(&mut self, at: u64, verdict: Verdict, actual: Option<RuleLocation>) {
+        let Some(row) = self.report.rows.get_mut(self.row) else {
+            return;
+        };
+        let known = row.verdicts.unwrap_or(RowVerdicts::PROVEN);
+        row.verdicts = Some(RowVerdicts {
+            return_address: known.return_address.max(verdict),
+            ..known
+        });
+        self.report.discrepancies.push(Discrepancy {
+            address: Vaddr(at),
+            row: row.row,
+            aspect: Aspect::ReturnAddress,
+            verdict,
+            actual,
+            hint: None,
+        });
     }
 
     /// If `target` is the return address: the behavior of a return with the stack pointer `left`.
@@ -673,6 +830,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let (range, flow) = (code.range(insn), code.flow(insn));
         match flow {
             Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
+                self.note_jump_with_address(analysis, to, state);
                 self.check_entry_with_frame(analysis, &range, to, state);
             }
             Some(Flow::IndirectJump(register)) => {
@@ -706,7 +864,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let (abi_info, program) = (self.subject.abi_info(), self.subject.program());
         let sp = abi_info.stack_pointer;
         let is_own = program.index_containing(to) == program.index_containing(from.start);
-        if is_own || !program.starts_function(to) {
+        if is_own || !program.starts_function(to) || self.subject.link_register(to).is_some() {
             return;
         }
         let is_call = analysis.pushed_return_target(state).is_some();
@@ -737,25 +895,10 @@ impl<'w, 's> RowWalk<'w, 's> {
         let is_outermost = self
             .declared
             .is_some_and(|row| row.return_address == RuleLocation::Undefined && !row.signal_frame);
-        if !is_outermost || !analysis.is_return(state) {
-            return;
-        }
-        if let Some(row) = self.report.rows.get_mut(self.row) {
-            let verdict = Verdict::Refuted;
-            row.verdicts = Some(RowVerdicts {
-                return_address: verdict,
-                ..row.verdicts.unwrap_or(RowVerdicts::PROVEN)
-            });
-            self.report.discrepancies.push(Discrepancy {
-                address: Vaddr(at),
-                row: row.row,
-                aspect: Aspect::ReturnAddress,
-                verdict,
-                actual: Some(RuleLocation::CfaOffset(-i64::from(
-                    analysis.abi_info().call_pushes,
-                ))),
-                hint: None,
-            });
+        if is_outermost && analysis.is_return(state) {
+            let pushed = i64::from(analysis.abi_info().call_pushes);
+            let actual = RuleLocation::CfaOffset(-pushed);
+            self.note_return_address(at, Verdict::Refuted, Some(actual));
         }
     }
 
@@ -886,11 +1029,11 @@ fn discrepancies_of(
 pub(crate) struct TableAssumptions<'s> {
     /// The rows of the unit, ascending.
     rows: &'s [CheckedRow],
+    subject: &'s CheckSubject<'s>,
     row_checker: &'s RowChecker<'s>,
-    file: &'s ElfFile,
     origin: CodeOrigin,
     guesses: &'s [u64],
-    begin: Option<&'s (u64, AbstractState)>,
+    assumed_entry: Option<&'s AssumedEntry>,
 }
 
 impl<'s> TableAssumptions<'s> {
@@ -901,38 +1044,53 @@ impl<'s> TableAssumptions<'s> {
     ) -> TableAssumptions<'s> {
         TableAssumptions {
             rows,
+            subject,
             row_checker: &subject.row_checker,
-            file: subject.file(),
             origin: subject.origin_of_unit(unit),
             guesses: &[],
-            begin: None,
+            assumed_entry: None,
         }
     }
 
     /// The row declared for an address of the unit.
     pub(crate) fn declared_at(&self, address: u64) -> Option<&DeclaredRow> {
-        let behind = self.rows.partition_point(|row| row.start.0 <= address);
-        let row = self.rows.get(behind.checked_sub(1)?)?;
-        self.row_checker.declared(row.row)
+        self.row_checker.declared_in(self.rows, address)
     }
 }
 
 impl Assumptions for TableAssumptions<'_> {
     fn flows_in(&self, edge_kind: EdgeKind, address: u64, state: &AbstractState) -> bool {
         let declared = self.declared_at(address);
-        edge_kind == EdgeKind::ExtentJump && self.origin == CodeOrigin::HandWritten
+        edge_kind != EdgeKind::CallReturn && self.origin == CodeOrigin::HandWritten
             || declared.is_none_or(|declared| {
                 self.row_checker.check_cfa(declared, state) != Verdict::Refuted
             })
     }
 
     fn function_entry_state(&self, address: u64) -> Option<AbstractState> {
-        let (_, state) = self.begin.filter(|(start, _)| *start == address)?;
-        Some(state.clone())
+        if let Some(entry) = self.assumed_entry.filter(|entry| entry.start == address) {
+            return Some(entry.state.clone());
+        }
+        let register = self.link_register(address)?;
+        let abi_info = self.row_checker.abi_info;
+        let mut state = AbstractState::new();
+        state.set(
+            register,
+            AbstractValue::entry_value(abi_info.return_address),
+        );
+        state.set(abi_info.stack_pointer, self.row_checker.cfa_value());
+        Some(state)
     }
 
     fn fragment_entry_state(&self, address: u64) -> Option<AbstractState> {
-        self.row_checker.entry_state(self.declared_at(address)?)
+        match self.assumed_entry.filter(|entry| entry.start == address) {
+            Some(entry) => Some(entry.state.clone()),
+            None => self.row_checker.entry_state(self.declared_at(address)?),
+        }
+    }
+
+    fn link_register(&self, address: u64) -> Option<u8> {
+        self.subject.link_register(address)
     }
 
     fn indirect_targets(&self) -> &[u64] {
@@ -948,7 +1106,7 @@ impl Assumptions for TableAssumptions<'_> {
     /// A hand-written breakpoint in other code, which is not padding.
     fn resumes_after_trap(&self, address: u64) -> bool {
         let breakpoint = self.row_checker.abi_info.breakpoint;
-        let code = ElfCodeImage(self.file);
+        let code = ElfCodeImage(self.subject.file());
         let bytes = code.bytes_from(address).unwrap_or_default();
         let rest = bytes.strip_prefix(breakpoint).unwrap_or_default();
         self.origin == CodeOrigin::HandWritten && !rest.is_empty() && !rest.starts_with(breakpoint)

@@ -106,10 +106,10 @@ pub struct DecodedInsn {
 }
 
 impl DecodedInsn {
-    /// A byte that does not begin an instruction: it traps.
-    const NONE: DecodedInsn = DecodedInsn {
+    /// A byte that does not begin a known instruction.
+    const UNKNOWN: DecodedInsn = DecodedInsn {
         length: 1,
-        flow: Some(Flow::Trap),
+        flow: Some(Flow::Unknown),
         is_padding: true,
     };
 }

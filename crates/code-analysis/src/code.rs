@@ -67,7 +67,7 @@ impl LiftedCode {
     }
 
     /// Appends an instruction. Its operations are already in [`LiftedCode::ops`]. It is padding if
-    /// it does nothing, or traps.
+    /// it does nothing, traps or is unknown.
     pub(crate) fn push(&mut self, address: u64, length: u8, flow: Option<Flow>, is_padding: bool) {
         let flow = flow.map_or(0, |flow| {
             let id = InsnId(u32::try_from(self.insns.len()).unwrap_or(u32::MAX));
@@ -191,7 +191,7 @@ impl LiftedCode {
         }
     }
 
-    /// Whether an instruction is padding between functions: it does nothing, or traps.
+    /// Whether an instruction is padding between functions: it does nothing, traps or is unknown.
     #[must_use]
     pub fn is_padding(&self, id: InsnId) -> bool {
         self.insns

@@ -98,6 +98,8 @@ pub struct Analyzer {
     block_by_insn: Vec<u32>,
     worklist: BinaryHeap<Reverse<InsnId>>,
     deferred_edges: Vec<DeferredEdge>,
+    /// The deferred edges that were not followed.
+    rejected_edges: Vec<DeferredEdge>,
     /// Indirect jumps with unknown targets and their states, if targets are guessed.
     unresolved_states: Vec<(InsnId, AbstractState)>,
     conflicts: Vec<StackHeightConflict>,
@@ -137,6 +139,7 @@ impl Analyzer {
             block_by_insn: Vec::new(),
             worklist: BinaryHeap::new(),
             deferred_edges: Vec::new(),
+            rejected_edges: Vec::new(),
             unresolved_states: Vec::new(),
             conflicts: Vec::new(),
             unresolved: Vec::new(),

@@ -381,8 +381,12 @@ pub enum Flow {
         /// Bytes popped behind the return address.
         pops: u16,
     },
+    /// Resumes code that a system call, an interrupt or the like has left, and that called nobody.
+    Resume(ResumePoint),
     /// Traps.
     Trap,
+    /// The byte begins no instruction that is known. Control may go anywhere.
+    Unknown,
 }
 
 impl Flow {
@@ -390,13 +394,27 @@ impl Flow {
     /// the caller.
     #[must_use]
     pub fn leaves(self) -> bool {
-        match self {
-            Flow::Jump(_) | Flow::Branch { .. } | Flow::Trap => false,
-            Flow::Call(_) | Flow::IndirectCall | Flow::IndirectJump(_) | Flow::Return { .. } => {
-                true
-            }
-        }
+        !matches!(self, Flow::Jump(_) | Flow::Branch { .. } | Flow::Trap)
     }
+}
+
+/// Where an instruction finds the address of the code that it resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumePoint {
+    /// In a register.
+    Register {
+        /// The register.
+        address: u8,
+        /// The register with the resumed code's stack pointer.
+        stack_pointer: u8,
+    },
+    /// On top of the stack.
+    Stack {
+        /// Distance of the resumed code's stack pointer above the address, in bytes.
+        stack_pointer_at: u8,
+    },
+    /// In neither.
+    Elsewhere,
 }
 
 /// What a conditional branch implies for registers.

@@ -234,7 +234,9 @@ impl ExtentScan {
                 self.backward_targets.push(to);
             }
             ScanEvent::Flow(Flow::Call(to)) if !is_inside(to) => self.calls.push(to),
-            ScanEvent::Flow(Flow::IndirectJump(_)) => leaves = true,
+            ScanEvent::Flow(Flow::IndirectJump(_) | Flow::Resume(_) | Flow::Unknown) => {
+                leaves = true
+            }
             // It falls through into whatever follows.
             ScanEvent::FallsThroughEnd => {
                 leaves = true;

@@ -53,6 +53,9 @@ pub enum MissingRow {
     /// No path to it was found.
     #[error("no known path leads here")]
     Unreached,
+    /// It is not known what the instruction does.
+    #[error("this instruction is not known")]
+    UnknownInsn,
     /// The CFA is not at a known distance from a register.
     #[error("no register or stack slot is at a known distance from the CFA")]
     Cfa,
@@ -407,7 +410,10 @@ impl Analysis<'_> {
             });
             let cached = known.unwrap_or_else(|| CachedRow::new(state, abi_info, is_call));
             last = Some(cached);
-            visit(insn, state, cached.rules, known.is_none());
+            match code.flow(insn) {
+                Some(Flow::Unknown) => visit(insn, state, Err(MissingRow::UnknownInsn), true),
+                _ => visit(insn, state, cached.rules, known.is_none()),
+            }
             VisitFilter::ALL
         });
     }

@@ -558,6 +558,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 Reachability::Unreachable
             }
             Flow::Trap => Reachability::Unreachable,
+            Flow::Resume(_) | Flow::Unknown => return None,
         })
     }
 

@@ -77,7 +77,13 @@ impl SteppedInstruction {
             None | Some(Flow::Call(_) | Flow::IndirectCall) => [following, None],
             Some(Flow::Branch { to, .. }) => [following, Some(to)],
             Some(Flow::Jump(to)) => [None, Some(to)],
-            Some(Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => [None, None],
+            Some(
+                Flow::IndirectJump(_)
+                | Flow::Return { .. }
+                | Flow::Resume(_)
+                | Flow::Trap
+                | Flow::Unknown,
+            ) => [None, None],
         }
     }
 }

@@ -987,7 +987,7 @@ impl<'r> Tracer<'r> {
                     return self.push_call(tid, regs, following, id);
                 }
             }
-            Some(Flow::Return { .. }) => {
+            Some(Flow::Return { .. } | Flow::Resume(_)) => {
                 let ended = match self.thread(tid)?.shadow.returned(old_sp, sp) {
                     None if self.has_given_up(tid, pc)? => self.thread(tid)?.shadow.end(),
                     ended => ended,
@@ -1024,7 +1024,9 @@ impl<'r> Tracer<'r> {
             {
                 self.thread(tid)?.shadow.becomes(id);
             }
-            None | Some(Flow::Trap) if pc != following && pc != step_start.regs.rip => {
+            None | Some(Flow::Trap | Flow::Unknown)
+                if pc != following && pc != step_start.regs.rip =>
+            {
                 let shadow = &mut self.thread(tid)?.shadow;
                 if !shadow.resumed(pc, sp) {
                     shadow.leave(sp);

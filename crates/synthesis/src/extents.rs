@@ -120,7 +120,14 @@ pub(crate) fn fall_through_runs(
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
         called = is_call.then_some(end);
         let goes_on = match flow {
-            Some(Flow::Jump(_) | Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => false,
+            Some(
+                Flow::Jump(_)
+                | Flow::IndirectJump(_)
+                | Flow::Return { .. }
+                | Flow::Resume(_)
+                | Flow::Trap
+                | Flow::Unknown,
+            ) => false,
             Some(Flow::Call(to)) => !never_returns(to),
             _ => true,
         };

@@ -311,7 +311,9 @@ impl FunctionCode<'_> {
                 Flow::Jump(_)
                 | Flow::IndirectJump(_)
                 | Flow::Return { .. }
+                | Flow::Resume(_)
                 | Flow::Trap
+                | Flow::Unknown
                 | Flow::Call(_)
                 | Flow::IndirectCall,
             ) => true,

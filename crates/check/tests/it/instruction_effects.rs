@@ -405,6 +405,7 @@ fn far_returns_pop_the_segment_and_returns_from_interrupts_all() {
         .type f, @function
 f:      .cfi_startproc
         lea 1f(%rip), %rax
+        mov %rsp, %rdx
 {}        {how}
 1:      .cfi_adjust_cfa_offset -{popped}
 behind: nop

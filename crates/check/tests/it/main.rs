@@ -4,6 +4,7 @@
 mod common;
 mod corpus;
 mod diagnostics;
+mod entries;
 mod fix;
 mod generated;
 mod hostile;

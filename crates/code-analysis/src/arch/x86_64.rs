@@ -105,8 +105,8 @@ pub struct X86Lifter {
 }
 
 impl X86Lifter {
-    /// Decodes all of `bytes`, which are at `address`. A byte that does not begin an instruction
-    /// traps.
+    /// Decodes all of `bytes`, which are at `address`. A byte that does not begin an instruction is
+    /// [unknown](Flow::Unknown).
     pub fn lift(&mut self, bytes: &[u8], address: u64, code: &mut LiftedCode) {
         let mut insns = Insns::new(bytes, address);
         let mut compared = None;
@@ -114,7 +114,7 @@ impl X86Lifter {
             let at = insns.ip();
             match insns.next() {
                 None => return,
-                Some(None) => code.push(at, 1, Some(Flow::Trap), true),
+                Some(None) => code.push(at, 1, Some(Flow::Unknown), true),
                 Some(Some(insn)) => {
                     let ops = code.ops();
                     let before = ops.len();
@@ -147,7 +147,7 @@ impl X86Lifter {
         ops.clear();
         let mut insns = Insns::new(bytes.get(..WINDOW_BYTES).unwrap_or(bytes), address);
         let Some(insn) = insns.next()? else {
-            return Some(DecodedInsn::NONE);
+            return Some(DecodedInsn::UNKNOWN);
         };
         let (kind, flow) = self.lift_one(insn, None, ops);
         Some(DecodedInsn {
@@ -218,7 +218,7 @@ impl X86Lifter {
             }
             match insns.next() {
                 None => return,
-                Some(None) => see(at..at.wrapping_add(1), Some(Flow::Trap), true),
+                Some(None) => see(at..at.wrapping_add(1), Some(Flow::Unknown), true),
                 Some(Some(insn)) => {
                     let flow = match insn.flow_control() {
                         FlowControl::IndirectBranch => Some(Flow::IndirectJump(SCRATCH)),
@@ -269,7 +269,13 @@ impl X86Lifter {
         let flow = flow(insn, control, comparison);
         let writes = !matches!(
             flow,
-            Some(Flow::Jump(_) | Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. })
+            Some(
+                Flow::Jump(_)
+                    | Flow::Call(_)
+                    | Flow::IndirectCall
+                    | Flow::Return { .. }
+                    | Flow::Resume(_)
+            )
         );
         let number = match insn.mnemonic() {
             Mnemonic::Syscall => Some(Some(RAX)),

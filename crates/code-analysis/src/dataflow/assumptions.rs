@@ -23,6 +23,13 @@ pub trait Assumptions {
         None
     }
 
+    /// The register that holds the return address at the start of the function at `address`, if
+    /// its callers jump to it.
+    fn link_register(&self, address: u64) -> Option<u8> {
+        let _ = address;
+        None
+    }
+
     /// Possible targets of unresolved indirect jumps, used if nothing else reaches them.
     fn indirect_targets(&self) -> &[u64] {
         &[]
@@ -51,8 +58,10 @@ pub trait Assumptions {
 /// An edge that may never be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EdgeKind {
-    /// Return from a call, if the callee returns.
+    /// Return from a call, if the callee returns. It is not known, or may pop the return address.
     CallReturn,
+    /// Return from a call of a function of the program, whose code returns.
+    KnownReturn,
     /// A jump from another extent.
     ExtentJump,
 }

@@ -104,6 +104,7 @@ impl Analyzer {
         self.blocks.clear();
         self.worklist.clear();
         self.deferred_edges.clear();
+        self.rejected_edges.clear();
         self.unresolved_states.clear();
         self.conflicts.clear();
         self.unresolved.clear();

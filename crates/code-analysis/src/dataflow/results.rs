@@ -112,6 +112,19 @@ impl Analysis<'_> {
             .any(|op| self.analyzer.transfer.never_returns(op, state))
     }
 
+    /// Edges that were assumed never to be taken: their states contradict those of the other paths
+    /// to their targets. Each with its source, its target and its state.
+    pub fn rejected_edges(&self) -> impl Iterator<Item = (InsnId, InsnId, &AbstractState)> {
+        let edges = self.analyzer.rejected_edges.iter();
+        edges.map(|edge| (edge.source, edge.target, &*edge.state))
+    }
+
+    /// The instruction of the unit that starts at an address.
+    #[must_use]
+    pub fn insn_at(&self, address: u64) -> Option<InsnId> {
+        self.analyzer.insn_at(address)
+    }
+
     /// Indirect jumps with unknown targets.
     #[must_use]
     pub fn unresolved(&self) -> &[InsnId] {
@@ -261,7 +274,9 @@ impl Analysis<'_> {
                 Some(Flow::Call(_) | Flow::IndirectCall) => {
                     filter.calls || semantics.has_values_below(state)
                 }
-                flow => flow.is_some_and(Flow::leaves),
+                flow => {
+                    flow.is_some_and(Flow::leaves) || filter.jumps && self.jumps_elsewhere(block)
+                }
             };
             let is_watched = state.is_written(filter.written) || step.end >= filter.end;
             if is_watched || step.is_flow && leaves() {
@@ -274,6 +289,19 @@ impl Analysis<'_> {
                 semantics.transfer(state, *op, at);
                 at += 1;
             }
+        }
+    }
+
+    /// Whether a block ends with a jump to another range of code.
+    fn jumps_elsewhere(&self, block: &BasicBlock) -> bool {
+        let flow = block.flow().and_then(|place| self.analyzer.flow(place));
+        match flow {
+            Some((insn, Flow::Jump(_) | Flow::Branch { .. }, BranchTarget::Inside(to))) => {
+                let range = self.analyzer.ranges.range_of(to);
+                range.is_none_or(|range| !range.insns.contains(&insn.0))
+            }
+            Some((_, Flow::Jump(_) | Flow::Branch { .. }, BranchTarget::Outside(_))) => true,
+            _ => false,
         }
     }
 
@@ -318,6 +346,8 @@ pub struct VisitFilter {
     /// Visits all calls, not only those with known contents below the stack pointer, which the
     /// callee owns.
     pub calls: bool,
+    /// Visits all direct jumps to other ranges of code.
+    pub jumps: bool,
 }
 
 impl VisitFilter {
@@ -326,5 +356,6 @@ impl VisitFilter {
         written: 0,
         end: 0,
         calls: true,
+        jumps: true,
     };
 }

@@ -10,7 +10,7 @@ use super::inline_data::JumpTableTargets;
 use super::ranges::LiftedRange;
 use super::{Analyzer, Landing};
 use crate::code::InsnId;
-use crate::op::{BranchEdge, Flow};
+use crate::op::{BranchEdge, Flow, ResumePoint};
 use crate::program::{CodeImage, ExtentKind, ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::transfer::BranchFact;
@@ -61,8 +61,9 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             };
             let place = self.analyzer.block_starting_at(weak.target);
             let block = place.and_then(|place| self.analyzer.blocks.get(place));
-            if block.is_some_and(|segment| !segment.is_reached()) {
-                self.flow_into(weak.target, &weak.state, weak.source);
+            match block.is_some_and(|segment| !segment.is_reached()) {
+                true => self.flow_into(weak.target, &weak.state, weak.source),
+                false => self.analyzer.rejected_edges.push(weak),
             }
         }
     }
@@ -170,19 +171,20 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         };
         let semantics = self.analyzer.transfer;
         match flow {
-            Flow::Jump(_) => {
-                self.jump(insn, target, state);
+            Flow::Jump(to) => {
+                self.jump(insn, to, target, state);
                 false
             }
             Flow::Branch {
-                condition: test, ..
+                to,
+                condition: test,
             } => {
                 match semantics.branch_fact(state, test, BranchEdge::Taken) {
-                    BranchFact::None => self.jump(insn, target, state),
+                    BranchFact::None => self.jump(insn, to, target, state),
                     BranchFact::RegisterIs(register, value) => {
                         let held = state.get(register);
                         state.set(register, value);
-                        self.jump(insn, target, state);
+                        self.jump(insn, to, target, state);
                         state.set(register, held);
                     }
                     BranchFact::Infeasible => {}
@@ -200,7 +202,13 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             Flow::Call(to) if is_unknown(target) && self.skips_over_target(insn, to) => false,
             Flow::Call(_) | Flow::IndirectCall => match target {
                 BranchTarget::Inside(inside) => self.call_within_unit(insn, inside, state),
-                BranchTarget::Outside(returns) => self.call(insn, returns, state),
+                BranchTarget::Outside(returns) => {
+                    let edge_kind = match returns {
+                        Some(_) => EdgeKind::KnownReturn,
+                        None => EdgeKind::CallReturn,
+                    };
+                    self.call(insn, edge_kind, returns, state)
+                }
             },
             Flow::IndirectJump(register) => {
                 self.indirect(insn, state.get(register), state);
@@ -210,27 +218,36 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                 self.returns(insn, pops, state);
                 false
             }
+            Flow::Resume(point) => {
+                self.resume(insn, point, state);
+                false
+            }
             Flow::Trap => self
                 .guide
                 .resumes_after_trap(self.analyzer.code.range(insn).start),
+            Flow::Unknown => false,
         }
     }
 
-    fn jump(&mut self, from: InsnId, target: BranchTarget, state: &AbstractState) {
-        let BranchTarget::Inside(target) = target else {
-            return self.return_to_pushed(from, state);
+    /// Follows a jump to the address `to`.
+    fn jump(&mut self, from: InsnId, to: u64, target: BranchTarget, state: &AbstractState) {
+        let inside = match target {
+            BranchTarget::Inside(target) => Some(target),
+            BranchTarget::Outside(_) => None,
         };
-        let Some(LiftedRange {
-            insns, kind: part, ..
-        }) = self.analyzer.ranges.range_of(target)
-        else {
-            return;
-        };
-        if insns.contains(&from.0) {
+        let part = inside.and_then(|target| Some((target, self.analyzer.ranges.range_of(target)?)));
+        if let Some((target, part)) = part
+            && part.insns.contains(&from.0)
+        {
             return self.flow_into(target, state, from);
         }
-        let is_function = insns.start == target.0 && *part == ExtentKind::Function;
-        let to = self.analyzer.code.range(target).start;
+        if let Some(back) = self.linked_return(to, state) {
+            return self.return_to_linked(from, to, back, state);
+        }
+        let Some((target, LiftedRange { insns, kind, .. })) = part else {
+            return self.return_to_pushed(from, state);
+        };
+        let is_function = insns.start == target.0 && *kind == ExtentKind::Function;
         if is_function || self.program.is_extra_entry(to) {
             return self.return_to_pushed(from, state);
         }
@@ -250,6 +267,21 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             semantics.transfer_call(&mut back, None);
             self.flow_into(to, &back, from);
         }
+    }
+
+    /// The instruction that a function at `to` returns to, if it takes the address of this unit's
+    /// code from a register.
+    fn linked_return(&self, to: u64, state: &AbstractState) -> Option<InsnId> {
+        let register = self.guide.link_register(to)?;
+        self.analyzer.insn_at(state.get(register).as_constant()?)
+    }
+
+    /// Follows the return of such a function.
+    fn return_to_linked(&mut self, from: InsnId, to: u64, back: InsnId, state: &AbstractState) {
+        let mut state = state.clone();
+        let returns = self.program.returns(to);
+        self.analyzer.transfer.transfer_call(&mut state, returns);
+        self.flow_into(back, &state, from);
     }
 
     /// Defers an edge: it is only followed if nothing else reaches its target.
@@ -275,7 +307,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         // A call of the next instruction only asks for the address.
         if insn.next() != to && self.guide.is_nested_function(start) {
             self.flow_into(to, &semantics.entry(), insn);
-            return self.call(insn, None, state);
+            return self.call(insn, EdgeKind::KnownReturn, None, state);
         }
         let mut inside = state.clone();
         semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
@@ -304,6 +336,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     fn call(
         &mut self,
         insn: InsnId,
+        edge_kind: EdgeKind,
         returns: Option<ReturnBehavior>,
         state: &mut AbstractState,
     ) -> bool {
@@ -331,7 +364,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             _ => {}
         }
         if self.analyzer.code.is_adjacent_to_next(insn)
-            && !self.guide.flows_in(EdgeKind::CallReturn, end, state)
+            && !self.guide.flows_in(edge_kind, end, state)
         {
             self.defer_edge(insn, insn.next(), state);
             return false;
@@ -349,12 +382,26 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         }
     }
 
+    /// Follows the resumption of code of this unit, whose address was pushed.
+    fn resume(&mut self, insn: InsnId, point: ResumePoint, state: &mut AbstractState) {
+        let ResumePoint::Stack { stack_pointer_at } = point else {
+            return;
+        };
+        if let Some(target) = self.analyzer.pushed_return_target(state) {
+            let sp = self.analyzer.transfer.abi_info.stack_pointer;
+            let resumed = state.load(state.get(sp).plus(stack_pointer_at.into()));
+            let resumed = resumed.filter(|sp| sp.is_address());
+            state.set(sp, resumed.unwrap_or(AbstractValue::UNKNOWN));
+            self.flow_into(target, state, insn);
+        }
+    }
+
     fn indirect(&mut self, insn: InsnId, target: AbstractValue, state: &AbstractState) {
         match target.fact() {
             ValueFact::TableTarget(table) => self.table_jump(insn, table, state),
             ValueFact::Constant(to) => {
                 let target = self.analyzer.target(self.program, Flow::Jump(to));
-                self.jump(insn, target, state);
+                self.jump(insn, to, target, state);
             }
             _ => self.unresolved_jump(insn, state),
         }

@@ -58,6 +58,13 @@ pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
                 totals.assuming_bounds
             )?;
         }
+        if totals.assuming_noreturn > 0 {
+            writeln!(
+                out,
+                "{name}: {} proven rows assume that calls of unknown functions do not return: docs/checking.md, assumption 5",
+                totals.assuming_noreturn
+            )?;
+        }
     }
     out.flush()?;
     Ok(())

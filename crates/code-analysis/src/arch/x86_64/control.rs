@@ -3,7 +3,8 @@
 use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::flags::{LastComparison, branch_condition};
-use crate::op::{BranchCondition, Flow, ScanEvent};
+use super::{RCX, RDX, RSP};
+use crate::op::{BranchCondition, Flow, ResumePoint, ScanEvent};
 
 /// The 4- or 8-byte immediate that an instruction puts into a register or memory.
 pub(super) fn value(insn: &Instruction) -> Option<u64> {
@@ -41,6 +42,9 @@ pub(super) fn flow(
     comparison: Option<LastComparison>,
 ) -> Option<Flow> {
     match control {
+        FlowControl::Next if insn.mnemonic() == Mnemonic::Skinit => {
+            Some(Flow::Resume(ResumePoint::Elsewhere))
+        }
         FlowControl::Next | FlowControl::IndirectBranch => None,
         FlowControl::UnconditionalBranch => match insn.op0_kind() {
             OpKind::NearBranch64 => Some(Flow::Jump(insn.near_branch_target())),
@@ -68,19 +72,43 @@ pub(super) fn flow(
     }
 }
 
-pub(super) fn returns(insn: &Instruction) -> Flow {
-    // Behind the address: the code segment, and what an interrupt pushes (Intel SDM, volume 3,
-    // "64-Bit Mode Stack Frame").
-    let pushed = match insn.code() {
+/// Control flow of an instruction that returns from a call, a system call or an interrupt.
+fn returns(insn: &Instruction) -> Flow {
+    // Behind the address of a far return: the code segment.
+    let segment = match insn.code() {
+        Opcode::Retnq | Opcode::Retnq_imm16 => 0,
         Opcode::Retfq | Opcode::Retfq_imm16 => 8,
-        Opcode::Iretq => 32,
-        _ => 0,
+        _ => return Flow::Resume(resume_point(insn.mnemonic())),
     };
     let arguments = match insn.op_count() {
         0 => 0,
         _ => insn.immediate16(),
     };
     Flow::Return {
-        pops: arguments.saturating_add(pushed),
+        pops: arguments.saturating_add(segment),
+    }
+}
+
+/// Where an instruction that returns from no call finds the address (Intel SDM, volume 2, and
+/// volume 3, "64-Bit Mode Stack Frame").
+fn resume_point(mnemonic: Mnemonic) -> ResumePoint {
+    match mnemonic {
+        Mnemonic::Sysret | Mnemonic::Sysretq => ResumePoint::Register {
+            address: RCX,
+            stack_pointer: RSP,
+        },
+        Mnemonic::Sysexit | Mnemonic::Sysexitq => ResumePoint::Register {
+            address: RDX,
+            stack_pointer: RCX,
+        },
+        // The address, the code segment, the flags, the stack pointer.
+        Mnemonic::Iretq => ResumePoint::Stack {
+            stack_pointer_at: 24,
+        },
+        // The address, the flags, the stack pointer.
+        Mnemonic::Uiret => ResumePoint::Stack {
+            stack_pointer_at: 16,
+        },
+        _ => ResumePoint::Elsewhere,
     }
 }

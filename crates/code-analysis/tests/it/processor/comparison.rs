@@ -2,7 +2,8 @@
 
 use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::code::LiftedCode;
-use unspool_code_analysis::op::{BranchCondition, Flow, Op};
+use unspool_code_analysis::op::{BranchCondition, Flow, Op, ResumePoint};
+use unspool_code_analysis::state::SCRATCH;
 use unspool_code_analysis::verifier::state::{RegisterContents, VerifierState};
 use unspool_code_analysis::{AbstractState, AbstractValue, InsnId, Lifter, ValueFact};
 
@@ -252,7 +253,13 @@ impl Checker {
         self.compare_flow(it, flow, &mut found);
         if matches!(
             flow,
-            Some(Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. } | Flow::Trap)
+            Some(
+                Flow::Call(_)
+                    | Flow::IndirectCall
+                    | Flow::Return { .. }
+                    | Flow::Resume(_)
+                    | Flow::Trap
+            )
         ) {
             return found;
         }
@@ -269,6 +276,9 @@ impl Checker {
         let next = CODE + it.bytes.len() as u64;
         let (rip, sp) = (it.after.registers.rip, it.after.registers.rsp);
         let moved = sp.wrapping_sub(it.before.registers.rsp).cast_signed();
+        let registers = numbered(&it.before.registers);
+        let in_register = |register: u8| registers.get(usize::from(register)) == Some(&rip);
+        let on_stack = |above: u64| word(&it.before.stack, it.before.registers.rsp + above);
         let is_so = match flow {
             // While interrupts are held off, two are executed.
             None => rip == next || rip == next + 1,
@@ -278,9 +288,14 @@ impl Checker {
             Some(Flow::Call(to)) => rip == to && moved == -8,
             // A far call also pushes a segment, which a far return pops.
             Some(Flow::IndirectCall) => moved == -8 || moved == -16,
-            Some(Flow::Return { pops }) => moved == 8 + i64::from(pops),
-            Some(Flow::IndirectJump(_)) => true,
-            Some(Flow::Trap) => false,
+            Some(Flow::Return { pops }) => moved == 8 + i64::from(pops) && on_stack(0) == Some(rip),
+            Some(Flow::IndirectJump(register)) => register == SCRATCH || in_register(register),
+            Some(Flow::Resume(ResumePoint::Register { address, .. })) => in_register(address),
+            Some(Flow::Resume(ResumePoint::Stack { stack_pointer_at })) => {
+                on_stack(0) == Some(rip) && on_stack(stack_pointer_at.into()) == Some(sp)
+            }
+            Some(Flow::Resume(ResumePoint::Elsewhere)) => true,
+            Some(Flow::Trap | Flow::Unknown) => false,
         };
         if !is_so {
             found.push(format!(

@@ -1,18 +1,19 @@
-//! Write sets of a second decoder.
+//! Write sets and control flow by a second decoder and by manuals.
 
 use std::io::Write as _;
 use std::process::Stdio;
 
-use iced_x86::{Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use unspool_code_analysis::AbstractValue;
+use unspool_code_analysis::op::{Flow, ResumePoint};
 use unspool_testing::command;
 
 use crate::processor::child::STACK;
 use crate::processor::comparison::{Checker, RegisterModel, numbered, setting, state};
 use crate::processor::forms::InsnForm;
 
-/// Prints, for each line of hexadecimal digits: the registers that the instruction writes; and the
-/// operands in memory that it writes, each as `base:index:distance:bytes`.
+/// Prints, for each line of hexadecimal digits: the registers that the instruction writes; the
+/// operands in memory that it writes, each as `base:index:distance:bytes`; and its groups.
 const SCRIPT: &str = r"
 import sys
 from capstone import *
@@ -32,7 +33,8 @@ for line in sys.stdin:
         written = [name(register) for register in insn.regs_write]
     memory = [op for op in insn.operands if op.type == X86_OP_MEM and op.access & CS_AC_WRITE]
     memory = [f'{name(op.mem.base)}:{name(op.mem.index)}:{op.mem.disp}:{op.size}' for op in memory]
-    print(insn.mnemonic, ','.join(written), ','.join(memory), sep='|')
+    groups = [insn.group_name(group) for group in insn.groups]
+    print(insn.mnemonic, ','.join(written), ','.join(memory), ','.join(groups), sep='|')
 ";
 
 /// Its answer for an instruction.
@@ -41,6 +43,8 @@ pub(crate) struct DecoderAnswer {
     registers: Vec<String>,
     /// Distance from the stack pointer, and size in bytes.
     memory: Vec<(i64, i64)>,
+    /// Kinds of instructions that it is one of: `jump`, `call`, `ret`, `iret` and others.
+    groups: Vec<String>,
 }
 
 /// Asks about forms; `None` for those that it does not know.
@@ -68,7 +72,7 @@ pub(crate) fn ask<'f>(forms: impl Iterator<Item = &'f InsnForm>) -> Vec<Option<D
 
 fn answer(line: &str) -> Option<DecoderAnswer> {
     let mut parts = line.split('|').skip(1);
-    let (registers, memory) = (parts.next()?, parts.next()?);
+    let (registers, memory, groups) = (parts.next()?, parts.next()?, parts.next()?);
     let operand = |text: &str| {
         let mut parts = text.split(':');
         let (base, index) = (parts.next()?, parts.next()?);
@@ -79,6 +83,7 @@ fn answer(line: &str) -> Option<DecoderAnswer> {
     Some(DecoderAnswer {
         registers: registers.split(',').map(Into::into).collect(),
         memory: memory.split(',').filter_map(operand).collect(),
+        groups: groups.split(',').map(Into::into).collect(),
     })
 }
 
@@ -176,6 +181,64 @@ fn manual(mnemonic: Mnemonic) -> Option<(&'static [u8], Option<u32>, StoreTarget
         M::Xsha1 | M::Xsha256 => (&[2, 4, RDI], None, StoreTarget::At(RDI)),
         _ => return None,
     })
+}
+
+/// Where an instruction resumes code that called nobody, according to a manual: Intel SDM, volume 2,
+/// and AMD64 Architecture Programmer's Manual, volume 3.
+fn resume_point(insn: &Instruction) -> Option<ResumePoint> {
+    use Mnemonic as M;
+    const RDX: u8 = 1;
+    const RCX: u8 = 2;
+    const RSP: u8 = 7;
+    Some(match insn.mnemonic() {
+        M::Sysret | M::Sysretq => ResumePoint::Register {
+            address: RCX,
+            stack_pointer: RSP,
+        },
+        M::Sysexit | M::Sysexitq => ResumePoint::Register {
+            address: RDX,
+            stack_pointer: RCX,
+        },
+        M::Iretq => ResumePoint::Stack {
+            stack_pointer_at: 24,
+        },
+        M::Uiret => ResumePoint::Stack {
+            stack_pointer_at: 16,
+        },
+        // Words of 2 and 4 bytes.
+        M::Iret | M::Iretd => ResumePoint::Elsewhere,
+        M::Retf if !matches!(insn.code(), Code::Retfq | Code::Retfq_imm16) => {
+            ResumePoint::Elsewhere
+        }
+        // A save area in memory, a secure loader, a frame with an error code on top.
+        M::Rsm | M::Skinit | M::Erets | M::Eretu => ResumePoint::Elsewhere,
+        _ => return None,
+    })
+}
+
+/// Control flow that contradicts the second decoder or a manual.
+pub(crate) fn flow_difference(
+    checker: &mut Checker,
+    form: &InsnForm,
+    answer: Option<&DecoderAnswer>,
+) -> Option<String> {
+    let (_, flow) = checker.lift(&form.bytes);
+    if let Some(point) = resume_point(&form.insn) {
+        let is_so = flow == Some(Flow::Resume(point));
+        return (!is_so).then(|| format!("control is {flow:?}, and not resumed: {point:?}"));
+    }
+    let groups = answer.map(|answer| answer.groups.as_slice());
+    let is_one = |name: &str| groups.is_some_and(|groups| groups.iter().any(|own| own == name));
+    let is_so = match flow {
+        None => !["jump", "ret", "iret"].into_iter().any(is_one),
+        Some(Flow::Jump(_) | Flow::Branch { .. } | Flow::IndirectJump(_)) => is_one("jump"),
+        Some(Flow::Call(_) | Flow::IndirectCall) => is_one("call"),
+        Some(Flow::Return { .. }) => is_one("ret"),
+        // All states fault.
+        Some(Flow::Trap) => true,
+        Some(Flow::Resume(_) | Flow::Unknown) => false,
+    };
+    (!is_so).then(|| format!("control is {flow:?}, and {groups:?}"))
 }
 
 /// Writes according to a manual that the analysis claims to be preserved; `None` if no manual is

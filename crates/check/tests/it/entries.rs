@@ -1,0 +1,397 @@
+//! Code that is entered otherwise than by a call: its rows are right if they say how.
+
+use unspool_check::{CheckReport, CodeOrigin, Finding, FindingCode, Severity};
+
+use crate::common::{assembled, report, report_of};
+
+/// A function with a body between `.cfi_startproc` and `.cfi_endproc`.
+fn function(name: &str, body: &str) -> String {
+    format!(
+        "
+        .globl {name}
+        .type {name}, @function
+{name}: .cfi_startproc
+        {body}
+        .cfi_endproc
+        .size {name}, . - {name}
+"
+    )
+}
+
+/// Codes and severities of the findings, with their distances from a label.
+fn found(report: &CheckReport, label: u64) -> Vec<(FindingCode, Severity, i64)> {
+    let finding = |it: &Finding| {
+        let distance = it.address.0.wrapping_sub(label).cast_signed();
+        (it.code, it.severity, distance)
+    };
+    report.findings.iter().map(finding).collect()
+}
+
+/// A source without findings, all of whose rows are proven.
+fn assert_proven(source: &str) {
+    let (report, _) = report(source, "f");
+    assert!(
+        report.findings.is_empty(),
+        "{source}: {:#?}",
+        report.findings
+    );
+    assert_eq!(report.totals.proven, report.totals.rows, "{source}");
+}
+
+/// The row at a label is refuted for the CFA and the return address, and no row is proven that
+/// follows from it.
+fn assert_entry_refuted(source: &str, label: &str) {
+    let (report, label) = report(source, label);
+    let found = found(&report, label);
+    let is_there = |code| found.contains(&(code, Severity::Refuted, 0));
+    let is_cfa = is_there(FindingCode::CfaOffset) || is_there(FindingCode::CfaRegister);
+    assert!(
+        is_cfa && is_there(FindingCode::ReturnAddress),
+        "{source}: {found:?}"
+    );
+}
+
+/// A system call's entry, which saves the return address and jumps back. The processor leaves it in
+/// `address`.
+fn system_call(address: &str, resume: &str, rows: [&str; 3]) -> String {
+    let [entry, saved, restored] = rows;
+    function(
+        "f",
+        &format!(
+            "{entry}
+        push %{address}
+        .cfi_adjust_cfa_offset 8
+        {saved}
+        push %r11
+        .cfi_adjust_cfa_offset 8
+        call handle
+        pop %r11
+        .cfi_adjust_cfa_offset -8
+        pop %{address}
+        .cfi_adjust_cfa_offset -8
+        {restored}
+        {resume}"
+        ),
+    )
+}
+
+/// Intel SDM, volume 2, "SYSCALL" and "SYSRET": `rcx` holds the return address, and `rsp` stays the
+/// caller's.
+#[test]
+fn a_system_call_returns_to_a_register() {
+    let rows = [
+        ".cfi_def_cfa %rsp, 0\n .cfi_register %rip, %rcx",
+        ".cfi_offset %rip, -8",
+        ".cfi_register %rip, %rcx",
+    ];
+    for resume in ["sysretq", "sysretl"] {
+        assert_proven(&system_call("rcx", resume, rows));
+        assert_entry_refuted(&system_call("rcx", resume, [""; 3]), "f");
+        // Another register.
+        let other = ".cfi_def_cfa %rsp, 0\n .cfi_register %rip, %rdx";
+        let wrong = system_call("rcx", resume, [other, rows[1], rows[2]]);
+        let (report, f) = report(&wrong, "f");
+        let expected = (FindingCode::ReturnAddress, Severity::Refuted, 0);
+        assert!(
+            found(&report, f).contains(&expected),
+            "{:#?}",
+            report.findings
+        );
+    }
+    // "SYSEXIT": `rdx` holds the address, and `rcx` the stack pointer.
+    let sysexit = |rows: &str| function("f", &format!("{rows}\n sti\n sysexit"));
+    assert_proven(&sysexit(".cfi_def_cfa %rcx, 0\n .cfi_register %rip, %rdx"));
+    assert_entry_refuted(&sysexit(""), "f");
+}
+
+/// A function that enters a program, and never returns, is called.
+#[test]
+fn a_function_may_resume_other_code() {
+    assert_proven(&function(
+        "f",
+        "mov %rdi, %rcx\n mov $0x202, %r11d\n sysretq",
+    ));
+    let built = "push %rcx
+        .cfi_adjust_cfa_offset 8
+        push %rsi
+        .cfi_adjust_cfa_offset 8
+        push $0x202
+        .cfi_adjust_cfa_offset 8
+        push %rdx
+        .cfi_adjust_cfa_offset 8
+        push %rdi
+        .cfi_adjust_cfa_offset 8
+        iretq";
+    assert_proven(&function("f", built));
+    // It resumes its own code, whose rows are judged.
+    let own = |adjust: &str| {
+        let body = format!(
+            "mov %rsp, %rax
+        push $0x2b
+        .cfi_adjust_cfa_offset 8
+        push %rax
+        .cfi_adjust_cfa_offset 8
+        pushf
+        .cfi_adjust_cfa_offset 8
+        push $0x33
+        .cfi_adjust_cfa_offset 8
+        lea resumed(%rip), %rcx
+        push %rcx
+        .cfi_adjust_cfa_offset 8
+        iretq
+        {adjust}
+resumed: ret"
+        );
+        function("f", &body)
+    };
+    assert_proven(&own(".cfi_def_cfa_offset 8"));
+    let (report, resumed) = report(&own(""), "resumed");
+    let expected = [(FindingCode::CfaOffset, Severity::Refuted, 0)];
+    assert_eq!(found(&report, resumed), expected);
+}
+
+/// Intel SDM, volume 3, "64-Bit Mode Stack Frame": an interrupt pushes address, segment, flags, stack
+/// pointer and segment; volume 2, "UIRET": address, flags and stack pointer.
+#[test]
+fn an_interrupt_returns_to_the_stack() {
+    for (resume, popped) in [("iretq", 0), ("iretq", 8), ("uiret", 0)] {
+        let pop = if popped == 0 { "" } else { "add $8, %rsp" };
+        let body = |row: &str| {
+            let body = format!(
+                "{row}\n push %rax\n .cfi_adjust_cfa_offset 8\n call handle\n pop %rax\n .cfi_adjust_cfa_offset -8\n {pop}"
+            );
+            function("f", &format!("{body}\n {resume}"))
+        };
+        let (report, f) = report(&body(""), "f");
+        let expected = (FindingCode::CfaRegister, Severity::Refuted, 0);
+        assert!(
+            found(&report, f).contains(&expected),
+            "{resume} {popped}: {:#?}",
+            report.findings
+        );
+        assert_eq!(report.totals.proven, 0, "{resume} {popped}");
+        let (right, _) = crate::common::report(&body(".cfi_signal_frame"), "f");
+        assert!(
+            right.findings.is_empty(),
+            "{resume} {popped}: {:#?}",
+            right.findings
+        );
+    }
+}
+
+/// The processor's saved state is nowhere in registers or on the stack.
+#[test]
+fn a_return_to_hidden_state_proves_no_row() {
+    for body in [
+        "rsm",
+        "mov (%rdi), %rcx\n sysretq",
+        "mov (%rdi), %rsp\n iretq",
+    ] {
+        let (report, _) = report(&function("f", body), "f");
+        let worst = report.findings.iter().map(|it| it.severity).max();
+        assert_eq!(worst, Some(Severity::Unproven), "{body}");
+    }
+}
+
+/// A function that jumps to a helper with the return address in a register, and the helper.
+fn linked(rows: [&str; 4]) -> String {
+    let [entry, saved, restored, left] = rows;
+    let caller = function(
+        "f",
+        "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        mov %rdi, %rbx
+        lea back(%rip), %r11
+        jmp helper
+back:   mov %rbx, %rax
+        pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+        ret",
+    );
+    let helper = format!(
+        "{entry}
+        sub $16, %rsp
+        .cfi_adjust_cfa_offset 16
+        mov %r11, 8(%rsp)
+        {saved}
+        mov %rbx, %rdi
+        call leaf
+        mov 8(%rsp), %r11
+        {restored}
+        add $16, %rsp
+        .cfi_adjust_cfa_offset -16
+        {left}
+        jmp *%r11"
+    );
+    caller + &function("helper", &helper)
+}
+
+#[test]
+fn a_helper_returns_to_a_link_register() {
+    let right = [
+        ".cfi_def_cfa %rsp, 0\n .cfi_register %rip, %r11",
+        ".cfi_offset %rip, -8",
+        ".cfi_register %rip, %r11",
+        "",
+    ];
+    assert_proven(&linked(right));
+    assert_entry_refuted(&linked([""; 4]), "helper");
+    // The slot is a word lower.
+    let (report, _) = report(
+        &linked([right[0], ".cfi_offset %rip, -16", right[2], ""]),
+        "f",
+    );
+    let codes: Vec<_> = report
+        .findings
+        .iter()
+        .map(|it| (it.code, it.severity))
+        .collect();
+    assert_eq!(
+        codes,
+        [(FindingCode::ReturnAddress, Severity::Refuted)],
+        "{:#?}",
+        report.findings
+    );
+    // The caller is judged behind the jump, too.
+    let wrong = linked(right).replace("back:   mov", "back: .cfi_adjust_cfa_offset 8\n mov");
+    let (report, back) = crate::common::report(&wrong, "back");
+    let expected = (FindingCode::CfaOffset, Severity::Refuted, 0);
+    assert!(
+        found(&report, back).contains(&expected),
+        "{:#?}",
+        report.findings
+    );
+}
+
+/// Whether the register is a link register, or the target of a tail call, only the callers show.
+#[test]
+fn a_register_that_is_restored_for_a_jump_may_hold_the_return_address() {
+    let restores = |register: &str| {
+        let body = format!(
+            "push %{register}
+        .cfi_adjust_cfa_offset 8
+        call trace
+        pop %{register}
+        .cfi_adjust_cfa_offset -8
+        jmp *%{register}"
+        );
+        function("f", &body)
+    };
+    for register in ["r10", "r11", "rax"] {
+        let (report, _) = report(&restores(register), "f");
+        let found: Vec<_> = report
+            .findings
+            .iter()
+            .map(|it| (it.code, it.severity))
+            .collect();
+        assert_eq!(
+            found,
+            [(FindingCode::ReturnAddress, Severity::Unproven)],
+            "{register}"
+        );
+    }
+    // Function pointers are arguments.
+    for register in ["rdi", "rsi", "rcx"] {
+        assert_proven(&restores(register));
+    }
+    // Thunks and dispatchers.
+    for body in [
+        "jmp *%rax",
+        "jmp *%r11",
+        "mov %rdi, %rax\n jmp *%rax",
+        "jmp *8(%rdi)",
+        "mov (%rdi,%rsi,8), %r11\n jmp *%r11",
+    ] {
+        assert_proven(&function("f", body));
+    }
+    // With nothing on the stack, a caller's caller is found as after a tail call.
+    let caller = function(
+        "f",
+        "test %esi, %esi\n jz own\n lea own(%rip), %r11\n jmp g\nown: ret",
+    );
+    assert_proven(&(caller + &function("g", "jmp *%r11")));
+}
+
+/// Nothing is known behind bytes that are no known instruction: here REX2, of APX.
+#[test]
+fn nothing_is_proven_in_a_function_with_an_unknown_instruction() {
+    const PUSH: &str = ".byte 0xd5, 0x08, 0x53";
+    let body = format!(
+        "test %edi, %edi\n jz 1f\nunknown: {PUSH}\n .cfi_adjust_cfa_offset 8\n nop\n ret\n .cfi_adjust_cfa_offset -8\n1: ret"
+    );
+    let file = assembled(&function("f", &body));
+    for origin in [CodeOrigin::HandWritten, CodeOrigin::Compiler] {
+        let report = report_of(&file, origin);
+        let found: Vec<_> = report
+            .findings
+            .iter()
+            .map(|it| (it.code, it.severity, it.address.0))
+            .collect();
+        assert_eq!(
+            found,
+            [(FindingCode::UnknownInstruction, Severity::Unproven, 4)],
+            "{origin:?}"
+        );
+        assert_eq!(
+            (report.totals.proven, report.totals.unproven),
+            (0, 3),
+            "{origin:?}"
+        );
+    }
+    // Data behind the code.
+    for origin in [CodeOrigin::HandWritten, CodeOrigin::Compiler] {
+        let report = report_of(&assembled(&function("f", &format!("ret\n {PUSH}"))), origin);
+        assert_eq!(
+            (report.totals.proven, report.totals.rows),
+            (1, 1),
+            "{:#?}",
+            report.findings
+        );
+    }
+}
+
+/// Rows that are right only if a call does not return.
+#[test]
+fn calls_assumed_not_to_return_are_listed() {
+    let source = |callee: &str| {
+        function(
+            "f",
+            &format!(
+                "test %edi, %edi
+        je 1f
+        sub $8, %rsp
+        .cfi_adjust_cfa_offset 8
+call:   call {callee}
+        .cfi_adjust_cfa_offset -8
+1:      mov $1, %eax
+        ret"
+            ),
+        )
+    };
+    let (report_of_unknown, call) = report(&source("fail"), "call");
+    assert!(
+        report_of_unknown.findings.is_empty(),
+        "{:#?}",
+        report_of_unknown.findings
+    );
+    assert_eq!(report_of_unknown.totals.assuming_noreturn, 3);
+    let calls: Vec<u64> = report_of_unknown
+        .calls_assumed_noreturn
+        .iter()
+        .map(|at| at.0)
+        .collect();
+    assert_eq!(calls, [call]);
+    // The code of a function of the file shows whether it returns.
+    for (own, is_right) in [("ret", false), ("1: jmp 1b", true), ("call exit", true)] {
+        let source = source("own") + &function("own", own);
+        let (report, _) = report(&source, "f");
+        let is_clean = report
+            .findings
+            .iter()
+            .all(|it| it.severity < Severity::Unproven);
+        assert_eq!(is_clean, is_right, "{own}: {:#?}", report.findings);
+        assert_eq!(report.totals.assuming_noreturn, 0, "{own}");
+    }
+}
