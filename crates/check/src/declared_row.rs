@@ -124,6 +124,21 @@ impl DeclaredRow {
             && !self.signal_frame
     }
 
+    /// Whether it finds the return address where a call pushes it.
+    pub(crate) fn is_as_called(&self, abi_info: &AbiInfo) -> bool {
+        let pushed = i64::from(abi_info.call_pushes);
+        self.cfa == RuleLocation::Register(abi_info.stack_pointer, pushed)
+            && self.return_address == RuleLocation::CfaOffset(-pushed)
+    }
+
+    /// Whether it describes a context in memory that control is about to enter: a rule says where
+    /// its stack pointer is.
+    pub(crate) fn enters_context(&self, abi_info: &AbiInfo) -> bool {
+        let has_rule = !matches!(self.stack_pointer, None | Some(RuleLocation::CfaValue(_)));
+        has_rule
+            && matches!(self.cfa, RuleLocation::Register(register, _) if !abi_info.points_at_frames(register))
+    }
+
     /// The row's rule for an aspect.
     pub(crate) fn rule_for(&self, of: Aspect, abi_info: &AbiInfo) -> RuleLocation {
         match of {

@@ -10,6 +10,7 @@ use unspool_rows::Vaddr;
 
 use crate::finding::{self, Finding, FindingCode};
 use crate::origin::CodeOrigin;
+use crate::path::JumpEdge;
 use crate::row_checker::Verdict;
 use crate::subject::CheckSubject;
 use crate::unit::UnitReport;
@@ -101,6 +102,8 @@ pub struct CheckReport {
     /// Functions that another one continues in with another CFA than their first rows say, and the
     /// distance of that CFA above the stack pointer.
     entered_with_frame: BTreeMap<Vaddr, i64>,
+    /// The jumps among these.
+    jumps_with_frame: Vec<JumpEdge>,
     /// Jumps to functions, with the registers that hold addresses of the jumping code.
     jumps_with_address: Vec<(Vaddr, u64)>,
     /// Functions that jump to a register's entry value, and the register.
@@ -134,8 +137,9 @@ impl CheckReport {
             entry_register_jumps,
             ..
         } = &report;
-        if subject.find_link_registers(jumps_with_address, entry_register_jumps) || has_new_returns
-        {
+        let has_links = subject.find_link_registers(jumps_with_address, entry_register_jumps);
+        let has_parts = subject.find_parts(&report.jumps_with_frame);
+        if has_new_returns || has_links || has_parts {
             report = CheckReport::check_units(subject, threads, &wrong, &progress);
         }
         // Other findings in their entries have the same cause.
@@ -218,6 +222,7 @@ impl CheckReport {
                     part.exits.extend(report.exits);
                     part.other_exits.extend(report.other_exits);
                     part.entered_with_frame.extend(report.entered_with_frame);
+                    part.jumps_with_frame.extend(report.jumps_with_frame);
                 }
                 progress(first, units);
             }
@@ -250,6 +255,7 @@ impl CheckReport {
         self.exits.extend(part.exits);
         self.other_exits.extend(part.other_exits);
         self.entered_with_frame.extend(part.entered_with_frame);
+        self.jumps_with_frame.extend(part.jumps_with_frame);
     }
 }
 

@@ -350,7 +350,8 @@ impl<'t> RowChecker<'t> {
     }
 
     /// Downgrades refuted registers to unproven if the row finds the value that another row of the
-    /// entry declares by a private convention.
+    /// entry declares by a private convention. So are those that code overwrites before it enters
+    /// another context: its caller never needs them.
     pub(crate) fn excuse_agreements(
         &self,
         found: &mut RowVerdicts,
@@ -358,11 +359,16 @@ impl<'t> RowChecker<'t> {
         state: &AbstractState,
         of_entry: &[&DeclaredRow],
     ) {
+        let mut others = of_entry.iter();
+        let is_left = others.any(|other| other.enters_context(self.abi_info));
         let declared_rules = row.preserved.iter().zip(&mut found.preserved);
         for (at, (place, verdict)) in declared_rules.enumerate() {
             let RuleLocation::Register(other, offset) = *place else {
                 continue;
             };
+            if is_left && self.abi_info.preserved.get(at) == Some(&other) {
+                *verdict = (*verdict).min(Verdict::Unproven);
+            }
             let above = state.get(other).plus(offset).distance_from(self.cfa);
             let is_agreed = |above| {
                 let says = |other: &DeclaredRow| {

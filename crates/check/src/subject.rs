@@ -1,16 +1,20 @@
 //! A file with its table and code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_code_analysis::arch::AbiInfo;
-use unspool_code_analysis::{CodeExtent, ExtentKind, Landing, Lifter, ProgramCode, ReturnBehavior};
+use unspool_code_analysis::op::{Flow, ScanEvent};
+use unspool_code_analysis::{
+    CodeExtent, CodeImage as _, ExtentKind, Landing, Lifter, ProgramCode, ReturnBehavior,
+};
 use unspool_elf::{Binding, ElfFile, Lines, Symbols};
 use unspool_rows::{Abi, Arch, Fde, FdeId, Table, Vaddr};
 use unspool_synthesis::{self as synthesis, ElfCodeImage};
 use unspool_table_store::{self as tables, SourceError, TableSource};
 
-use crate::declared_row::RuleLocation;
+use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::origin::{CodeOrigin, CodeOrigins};
+use crate::path::JumpEdge;
 use crate::row_checker::RowChecker;
 use crate::undeclared_functions;
 
@@ -90,6 +94,8 @@ pub struct CheckSubject<'f> {
     /// Functions that others jump to with the return address in a register: their starts, and the
     /// register.
     link_registers: BTreeMap<u64, u8>,
+    /// Labels inside entries that are entered as their rows say, and not by calls.
+    declared_entries: BTreeSet<u64>,
     pub(crate) row_checker: RowChecker<'f>,
 }
 
@@ -127,6 +133,7 @@ impl<'f> CheckSubject<'f> {
             declared_table: declarations,
             program,
             link_registers: BTreeMap::new(),
+            declared_entries: BTreeSet::new(),
             row_checker,
             symbols,
             lines: None,
@@ -134,6 +141,7 @@ impl<'f> CheckSubject<'f> {
         for start in undeclared_functions::undeclared_functions(&subject, machine) {
             subject.program.mark_function(start);
         }
+        subject.declared_entries = undeclared_functions::declared_entries(&subject);
         subject.link_registers = subject.declared_link_registers();
         Ok(subject)
     }
@@ -155,6 +163,83 @@ impl<'f> CheckSubject<'f> {
     /// The register that holds the return address at the start of a function.
     pub(crate) fn link_register(&self, start: u64) -> Option<u8> {
         self.link_registers.get(&start).copied()
+    }
+
+    /// Whether a label inside an entry is entered as its row says.
+    pub(crate) fn is_declared_entry(&self, address: u64) -> bool {
+        self.declared_entries.contains(&address)
+    }
+
+    /// Labels of functions inside entries, with rows that deny a call.
+    pub(crate) fn uncalled_labels(&self) -> BTreeSet<u64> {
+        let labels = functions(self.symbols, &self.origins).filter(|label| {
+            let is_inside = self.program.index_starting_at(*label).is_none();
+            let declared = self.declared_at(*label).filter(|_| is_inside);
+            declared.is_some_and(|row| !row.is_as_called(self.abi_info()))
+        });
+        labels.collect()
+    }
+
+    /// The row declared for an address.
+    fn declared_at(&self, address: u64) -> Option<&DeclaredRow> {
+        let (_, fde) = self.fde_of(&self.program.extent_at(address)?)?;
+        let rows = self.table().rows(fde);
+        let row = rows.take_while(|row| row.start.0 <= address).last()?;
+        self.row_checker.declared(row.row)
+    }
+
+    /// The targets of all direct calls.
+    pub(crate) fn called_addresses(&self) -> BTreeSet<u64> {
+        let mut called = BTreeSet::new();
+        let image = ElfCodeImage(self.file);
+        let Some(mut lifter) = Lifter::new(self.table().abi()) else {
+            return called;
+        };
+        for extent in self.program.extents() {
+            let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
+            lifter.scan(bytes, extent.start, |_, seen| {
+                if let ScanEvent::Flow(Flow::Call(to)) = seen {
+                    called.insert(to);
+                }
+            });
+        }
+        called
+    }
+
+    /// Takes functions for parts of others that jump to them with something on the stack, if nobody
+    /// else can know them: they are local, and neither called nor pointed to. Returns whether there
+    /// are any.
+    pub(crate) fn find_parts(&mut self, jumps: &[JumpEdge]) -> bool {
+        let is_local = |to: Vaddr| {
+            let symbol = self
+                .symbols
+                .lookup(to)
+                .filter(|symbol| symbol.address == to);
+            symbol.is_none_or(|symbol| symbol.binding == Binding::Local)
+        };
+        let jumps = jumps.iter().copied().filter(|[_, to]| {
+            self.origin_at(*to) == CodeOrigin::HandWritten
+                && is_local(*to)
+                && !self.program.is_address_taken(to.0)
+        });
+        let jumps: Vec<JumpEdge> = jumps.collect();
+        if jumps.is_empty() {
+            return false;
+        }
+        let called = self.called_addresses();
+        let mut joins = Vec::new();
+        for [from, to] in jumps {
+            let places = [from, to].map(|at| self.program.index_containing(at.0));
+            if let [Some(from), Some(place)] = places
+                && !called.contains(&to.0)
+            {
+                self.program.mark_fragment(to.0);
+                joins.push((from, place));
+            }
+        }
+        let is_any = !joins.is_empty();
+        self.program.unite(joins);
+        is_any
     }
 
     /// Finds functions that jump to the value that a register has at their entry, where another one
@@ -344,10 +429,7 @@ fn part(file: &ElfFile, table: &Table, fde: &Fde, row_checker: &RowChecker<'_>) 
     let abi_info = row_checker.abi_info;
     let mut rows = table.rows(fde);
     let first = rows.next().and_then(|row| row_checker.declared(row.row));
-    let is_as_called = first.is_some_and(|row| {
-        row.cfa == RuleLocation::Register(abi_info.stack_pointer, abi_info.call_pushes.into())
-            && row.return_address == RuleLocation::CfaOffset(-i64::from(abi_info.call_pushes))
-    });
+    let is_as_called = first.is_some_and(|row| row.is_as_called(abi_info));
     let is_nop = rows.next().is_some_and(|second| {
         let bytes = file.bytes_at(fde.start, second.start.0 - fde.start.0);
         bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == NOP))

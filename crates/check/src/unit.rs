@@ -69,6 +69,8 @@ pub struct UnitReport {
     /// Functions of other units that this one continues in with another CFA than their first rows
     /// say. Each has the distance of that CFA above the stack pointer.
     pub entered_with_frame: Vec<(Vaddr, i64)>,
+    /// The jumps among these.
+    pub(crate) jumps_with_frame: Vec<JumpEdge>,
     /// Rows that start inside an instruction.
     pub misaligned_rows: Vec<Vaddr>,
     /// Instructions that fall through the end of all entries, and their targets.
@@ -205,6 +207,7 @@ impl CheckSubject<'_> {
         let origin = self.origin_of_unit(unit);
         if origin == CodeOrigin::HandWritten {
             report.assumed_noreturn = self.assumed_noreturn(&analysis, &report.rows);
+            self.refute_rejected_jumps(&analysis, &mut report);
             self.refute_at_height_conflicts(&mut report);
             report
                 .other_exits
@@ -267,6 +270,40 @@ impl CheckSubject<'_> {
                 && meetings.any(|[at, ..]| *at == discrepancy.address)
             {
                 known.cfa = Verdict::Refuted;
+            }
+        }
+    }
+
+    /// A part's first row holds on another path to it. A jump that contradicts it comes from code
+    /// that is entered otherwise than its rows say.
+    fn refute_rejected_jumps(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
+        let (code, sp) = (analysis.code(), self.abi_info().stack_pointer);
+        for (jump, target, state) in analysis.rejected_edges() {
+            let [at, target] = [jump, target].map(|insn| code.range(insn).start);
+            let is_jump = matches!(code.flow(jump), Some(Flow::Jump(_) | Flow::Branch { .. }));
+            let declared = self.row_checker.declared_in(&report.rows, target);
+            let Some(declared) = declared.filter(|declared| {
+                is_jump && self.row_checker.check_cfa(declared, state) == Verdict::Refuted
+            }) else {
+                continue;
+            };
+            let actual = Some(declared.cfa).filter(|cfa| cfa.is_relative_to(sp));
+            let behind = report.rows.partition_point(|row| row.start.0 <= at);
+            let place = behind.checked_sub(1);
+            if let Some(row) = place.and_then(|place| report.rows.get_mut(place)) {
+                let known = row.verdicts.unwrap_or(RowVerdicts::PROVEN);
+                row.verdicts = Some(RowVerdicts {
+                    cfa: Verdict::Refuted,
+                    ..known
+                });
+                report.discrepancies.push(Discrepancy {
+                    address: Vaddr(at),
+                    row: row.row,
+                    aspect: Aspect::Cfa,
+                    verdict: Verdict::Refuted,
+                    actual,
+                    hint: None,
+                });
             }
         }
     }
@@ -887,6 +924,10 @@ impl<'w, 's> RowWalk<'w, 's> {
                 hint: None,
             });
             self.report.entered_with_frame.push((Vaddr(to), real));
+            if from.end != to {
+                let jump = [from.start, to].map(Vaddr);
+                self.report.jumps_with_frame.push(jump);
+            }
         }
     }
 
@@ -1060,9 +1101,15 @@ impl<'s> TableAssumptions<'s> {
 
 impl Assumptions for TableAssumptions<'_> {
     fn flows_in(&self, edge_kind: EdgeKind, address: u64, state: &AbstractState) -> bool {
-        let declared = self.declared_at(address);
-        edge_kind != EdgeKind::CallReturn && self.origin == CodeOrigin::HandWritten
-            || declared.is_none_or(|declared| {
+        let is_certain = self.origin == CodeOrigin::HandWritten
+            && match edge_kind {
+                EdgeKind::CallReturn => false,
+                EdgeKind::KnownReturn => true,
+                // Other code may enter the part, as its first row says.
+                EdgeKind::ExtentJump => self.subject.program().index_starting_at(address).is_none(),
+            };
+        is_certain
+            || self.declared_at(address).is_none_or(|declared| {
                 self.row_checker.check_cfa(declared, state) != Verdict::Refuted
             })
     }
@@ -1070,6 +1117,9 @@ impl Assumptions for TableAssumptions<'_> {
     fn function_entry_state(&self, address: u64) -> Option<AbstractState> {
         if let Some(entry) = self.assumed_entry.filter(|entry| entry.start == address) {
             return Some(entry.state.clone());
+        }
+        if self.subject.is_declared_entry(address) {
+            return self.row_checker.entry_state(self.declared_at(address)?);
         }
         let register = self.link_register(address)?;
         let abi_info = self.row_checker.abi_info;

@@ -222,7 +222,8 @@ impl Analyzer {
                 self.add_entry_state(range.start, own.as_ref().unwrap_or(&entry));
             }
             for address in program.extra_entries_in(range) {
-                self.add_entry_state(*address, &entry);
+                let own = guide.function_entry_state(*address);
+                self.add_entry_state(*address, own.as_ref().unwrap_or(&entry));
             }
         }
         self.budget = self

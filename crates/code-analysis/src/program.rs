@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use crate::arch::Lifter;
 use crate::op::{Flow, ScanEvent};
-use crate::value::JumpTable;
+use crate::value::{JumpTable, JumpTableEncoding};
 
 /// The bytes of code and its jump tables.
 pub trait CodeImage {
@@ -482,6 +482,20 @@ impl ProgramCode {
         }
     }
 
+    /// Notes that only jumps enter the extent that starts at an address.
+    pub fn mark_fragment(&mut self, start: u64) {
+        let place = self.index_starting_at(start);
+        if let Some(extent) = place.and_then(|place| self.extents.get_mut(place)) {
+            extent.kind = ExtentKind::Fragment;
+        }
+    }
+
+    /// Whether code takes an address other than by a call or jump.
+    #[must_use]
+    pub fn is_address_taken(&self, address: u64) -> bool {
+        self.data_addresses.binary_search(&address).is_ok()
+    }
+
     /// The extents.
     #[must_use]
     pub fn extents(&self) -> &[CodeExtent] {
@@ -626,8 +640,14 @@ impl ProgramCode {
             .max_index
             .map_or(room, |last| room.min(usize::from(last) + 1));
         let bytes = image.bytes_from(table.address).unwrap_or_default();
+        // An object's code begins at 0. A word that is not relocated is no entry for it.
+        let is_null = move |entry: &[u8]| {
+            table.encoding == JumpTableEncoding::Absolute64 && entry.iter().all(|byte| *byte == 0)
+        };
         let entries = bytes.chunks_exact(size).take(count);
-        entries.map(move |entry| table.target(entry))
+        entries
+            .take_while(move |entry| !is_null(entry))
+            .map(move |entry| table.target(entry))
     }
 }
 

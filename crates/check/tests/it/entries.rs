@@ -395,3 +395,220 @@ call:   call {callee}
         assert_eq!(report.totals.assuming_noreturn, 0, "{own}");
     }
 }
+
+/// Padding behind a call of an unknown function changes nothing.
+#[test]
+fn padding_behind_a_call_that_does_not_return_is_passed() {
+    let source = |callee: &str, other_path: &str| {
+        function(
+            "f",
+            &format!(
+                "{other_path}
+        sub $8, %rsp
+        .cfi_adjust_cfa_offset 8
+call:   call {callee}
+        .p2align 4
+        .cfi_adjust_cfa_offset -8
+behind: mov $1, %eax
+        ret"
+            ),
+        )
+    };
+    let other_path = "test %edi, %edi\n je behind";
+    let (padded, call) = report(&source("fail", other_path), "call");
+    assert!(padded.findings.is_empty(), "{:#?}", padded.findings);
+    let calls: Vec<u64> = padded
+        .calls_assumed_noreturn
+        .iter()
+        .map(|at| at.0)
+        .collect();
+    assert_eq!(calls, [call]);
+    // Nothing else leads there.
+    let (only, behind) = report(&source("fail", ""), "behind");
+    let expected = [(FindingCode::CfaOffset, Severity::Refuted, 0)];
+    assert_eq!(found(&only, behind), expected);
+    // The callee returns.
+    let own = source("own", other_path) + &function("own", "ret");
+    let (returning, behind) = report(&own, "behind");
+    let expected = [(FindingCode::HeightsDiffer, Severity::Refuted, 0)];
+    assert_eq!(found(&returning, behind), expected);
+}
+
+/// The word behind a table is not relocated, so it is 0. Code begins there in an object.
+#[test]
+fn a_table_of_addresses_ends_at_a_null() {
+    let source = function(
+        "f",
+        "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        lea table(%rip), %rdx
+        jmp *(%rdx,%rdi,8)
+1:      mov %edi, %ebx
+2:      pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+        ret",
+    ) + ".section .data.rel.ro, \"aw\"\ntable: .quad 1b, 2b, 0, 0\n";
+    assert_proven(&source);
+}
+
+/// An epilogue with a label for each number of registers, which callers jump to with the address of
+/// the return address in `r10`.
+fn outlined_epilogue(cfa: &str) -> String {
+    format!(
+        "
+        .globl restore_2
+        .type restore_2, @function
+restore_2: .cfi_startproc
+        .cfi_def_cfa %r10, {cfa}
+        .cfi_offset %rbx, -16
+        .cfi_offset %rbp, -24
+        mov -8(%r10), %rbx
+        .cfi_restore %rbx
+        .globl restore_1
+        .type restore_1, @function
+restore_1: mov -16(%r10), %rbp
+        .cfi_restore %rbp
+        mov %r10, %rsp
+        .cfi_def_cfa %rsp, 8
+f:      ret
+        .cfi_endproc
+        .size restore_1, . - restore_1
+        .size restore_2, . - restore_2
+"
+    )
+}
+
+#[test]
+fn a_label_is_entered_as_its_row_says() {
+    assert_proven(&outlined_epilogue("8"));
+    let (report, last) = report(&outlined_epilogue("16"), "f");
+    let expected = (FindingCode::CfaOffset, Severity::Refuted, 0);
+    assert!(
+        found(&report, last).contains(&expected),
+        "{:#?}",
+        report.findings
+    );
+    // Code that returns properly if it is called is called, whatever the row there.
+    let inner = "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_restore %rbx
+        ret
+        .cfi_def_cfa_offset 16
+        .globl inner
+        .type inner, @function
+inner:  mov %edi, %eax
+        ret";
+    let (report, inner) = crate::common::report(&function("f", inner), "inner");
+    let expected = (FindingCode::CfaOffset, Severity::Refuted, 0);
+    assert!(
+        found(&report, inner).contains(&expected),
+        "{:#?}",
+        report.findings
+    );
+}
+
+/// Code that enters another context overwrites registers that its caller never needs.
+#[test]
+fn registers_on_the_way_to_another_context_are_not_refuted() {
+    let body = |context: &str| {
+        format!(
+            "mov 16(%rdi), %r8
+        mov 24(%rdi), %rdx
+        mov %esi, %ebx
+        test %ebx, %ebx
+        {context}
+        mov (%rdi), %rbx
+        mov %r8, %rsp
+        jmp *%rdx"
+        )
+    };
+    let context = ".cfi_def_cfa %rdi, 0
+        .cfi_register %rsp, %r8
+        .cfi_register %rip, %rdx
+        .cfi_offset %rbx, 0";
+    let worst = |context: &str| {
+        let (report, _) = report(&function("f", &body(context)), "f");
+        report.findings.iter().map(|it| it.severity).max()
+    };
+    assert_eq!(worst(context), Some(Severity::Unproven));
+    assert_eq!(worst(""), Some(Severity::Refuted));
+}
+
+/// A part that only a function's jump enters is blamed itself, and not the function.
+#[test]
+fn a_cold_part_without_the_state_of_the_jump_is_blamed() {
+    let source = |rows: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %r12
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %r12, -16
+        mov %rdi, %r12
+        test %edi, %edi
+        js f.cold
+back:   mov %r12, %rax
+        pop %r12
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %r12
+        ret
+        .cfi_endproc
+        .size f, . - f
+        nop
+        .type f.cold, @function
+f.cold: .cfi_startproc
+        {rows}
+        neg %r12
+        call log
+        jmp back
+        .cfi_endproc
+        .size f.cold, . - f.cold
+"
+        )
+    };
+    assert_proven(&source(".cfi_def_cfa_offset 16\n .cfi_offset %r12, -16"));
+    let (wrong, cold) = report(&source(""), "f.cold");
+    let expected = [
+        (FindingCode::CfaOffset, Severity::Refuted, 0),
+        (FindingCode::RegisterLost, Severity::Refuted, 0),
+    ];
+    assert_eq!(found(&wrong, cold), expected);
+    assert_eq!(wrong.totals.refuted, 1);
+    // The directives of the findings are the right ones.
+    let fixes: Vec<&str> = wrong
+        .findings
+        .iter()
+        .filter_map(|it| it.fix.as_deref())
+        .collect();
+    assert_eq!(fixes, [".cfi_adjust_cfa_offset 8", ".cfi_offset %r12, -16"]);
+}
+
+/// Of two ways into a shared part, the one that contradicts its first row is blamed.
+#[test]
+fn a_shared_part_is_not_blamed_for_a_wrong_way_into_it() {
+    let entry = |name: &str, row: &str, code: &str| function(name, &format!("{row}\n {code}"));
+    let first = ".cfi_def_cfa_offset 16";
+    let source = |row: &str| {
+        let shared = entry(
+            "shared",
+            first,
+            "add $8, %rsp\n .cfi_adjust_cfa_offset -8\n ret",
+        );
+        let large = entry("large", row, "mov %r10, %r11\njump: jmp shared");
+        // It falls through.
+        entry("small", first, "mov %rdi, %r10") + &shared + &large
+    };
+    assert_proven(&source(first).replace("small", "f"));
+    let (wrong, jump) = report(&source(""), "jump");
+    assert_eq!(
+        found(&wrong, jump),
+        [(FindingCode::CfaOffset, Severity::Refuted, 0)]
+    );
+}

@@ -52,6 +52,9 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                     return;
                 }
             }
+            if self.enter_other_fragment() {
+                continue;
+            }
             // Targets that nothing else reaches.
             let Some(weak) = self.analyzer.deferred_edges.pop() else {
                 if self.enter_unreached_fragment() || self.enter_indirect_target() {
@@ -61,33 +64,62 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             };
             let place = self.analyzer.block_starting_at(weak.target);
             let block = place.and_then(|place| self.analyzer.blocks.get(place));
-            match block.is_some_and(|segment| !segment.is_reached()) {
+            let sp = self.analyzer.transfer.abi_info.stack_pointer;
+            let agrees = |block: &BasicBlock| {
+                let known = self.analyzer.state_of(block);
+                known.is_some_and(|known| known.get(sp) == weak.state.get(sp))
+            };
+            match block.is_some_and(|block| !block.is_reached() || agrees(block)) {
                 true => self.flow_into(weak.target, &weak.state, weak.source),
                 false => self.analyzer.rejected_edges.push(weak),
             }
         }
     }
 
+    /// If a deferred edge leads to the start of a fragment, another fragment may lead there, too.
+    /// Enters an unreached one, and returns whether there is one.
+    fn enter_other_fragment(&mut self) -> bool {
+        let targets = self.analyzer.deferred_edges.iter();
+        let targets: Vec<InsnId> = targets.map(|edge| edge.target).collect();
+        let ranges = self.analyzer.ranges.iter();
+        let starts: Vec<InsnId> = ranges.map(|range| InsnId(range.insns.start)).collect();
+        let (entered, others): (Vec<InsnId>, Vec<InsnId>) = starts
+            .into_iter()
+            .partition(|start| targets.contains(start));
+        if entered.is_empty() {
+            return false;
+        }
+        others.into_iter().any(|first| self.enter_fragment(first))
+    }
+
     /// Enters an unreached fragment with the state of its row. Returns whether there is one.
     fn enter_unreached_fragment(&mut self) -> bool {
         while let Some(lifted) = self.analyzer.ranges.get(self.next_range) {
-            let start = lifted.range.start;
+            let first = InsnId(lifted.insns.start);
             self.next_range += 1;
-            let first = self.analyzer.insn_at(start);
-            let block = first
-                .and_then(|first| self.analyzer.segment_at(first))
-                .and_then(|place| self.analyzer.blocks.get(place));
-            let is_reached = block.is_none_or(|segment| {
-                // A range that begins with padding begins elsewhere.
-                let is_padding = self.analyzer.code.is_padding(segment.first);
-                segment.is_reached() || is_padding
-            });
-            if !is_reached && let Some(state) = self.guide.fragment_entry_state(start) {
-                self.analyzer.add_entry_state(start, &state);
+            if self.enter_fragment(first) {
                 return true;
             }
         }
         false
+    }
+
+    /// Enters the fragment that begins with an instruction, unless it is reached. Returns whether
+    /// that was possible.
+    fn enter_fragment(&mut self, first: InsnId) -> bool {
+        let start = self.analyzer.code.range(first).start;
+        let place = self.analyzer.segment_at(first);
+        let block = place.and_then(|place| self.analyzer.blocks.get(place));
+        // A range that begins with padding begins elsewhere.
+        let is_reached = block.is_none_or(BasicBlock::is_reached);
+        let state = match is_reached || self.analyzer.code.is_padding(first) {
+            true => None,
+            false => self.guide.fragment_entry_state(start),
+        };
+        if let Some(state) = &state {
+            self.analyzer.add_entry_state(start, state);
+        }
+        state.is_some()
     }
 
     /// Enters unreached code by an unresolved indirect jump. Returns whether there is any.
@@ -363,13 +395,35 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             }
             _ => {}
         }
-        if self.analyzer.code.is_adjacent_to_next(insn)
-            && !self.guide.flows_in(edge_kind, end, state)
-        {
-            self.defer_edge(insn, insn.next(), state);
+        if !self.analyzer.code.is_adjacent_to_next(insn) {
+            return true;
+        }
+        let next = insn.next();
+        let code = &self.analyzer.code;
+        let contradicts = |target: &InsnId| {
+            let start = code.range(*target).start;
+            !self.guide.flows_in(edge_kind, start, state)
+        };
+        let mut targets = [next, self.behind_padding(next)].into_iter();
+        if let Some(target) = targets.find(contradicts) {
+            self.defer_edge(insn, target, state);
             return false;
         }
         true
+    }
+
+    /// The first instruction that is not padding, from one on. The same one if there is none before
+    /// the end of its range.
+    fn behind_padding(&self, first: InsnId) -> InsnId {
+        let code = &self.analyzer.code;
+        let mut insn = first;
+        while code.is_padding(insn) && code.flow(insn).is_none() {
+            if !code.is_adjacent_to_next(insn) {
+                return first;
+            }
+            insn = insn.next();
+        }
+        insn
     }
 
     fn returns(&mut self, insn: InsnId, pops: u16, state: &mut AbstractState) {
