@@ -131,11 +131,16 @@ impl DeclaredRow {
             && self.return_address == RuleLocation::CfaOffset(-pushed)
     }
 
+    /// Whether it counts from a CFA of its own: a rule finds the caller's stack pointer otherwise
+    /// than at a distance from it.
+    pub(crate) fn has_own_cfa(&self) -> bool {
+        !matches!(self.stack_pointer, None | Some(RuleLocation::CfaValue(_)))
+    }
+
     /// Whether it describes a context in memory that control is about to enter: a rule says where
     /// its stack pointer is.
     pub(crate) fn enters_context(&self, abi_info: &AbiInfo) -> bool {
-        let has_rule = !matches!(self.stack_pointer, None | Some(RuleLocation::CfaValue(_)));
-        has_rule
+        self.has_own_cfa()
             && matches!(self.cfa, RuleLocation::Register(register, _) if !abi_info.points_at_frames(register))
     }
 

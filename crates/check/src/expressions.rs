@@ -100,32 +100,46 @@ impl ExpressionCheck<'_> {
         let Some(cfa) = example.cfa() else {
             return verdicts;
         };
-        if self.declared.cfa == RuleLocation::Expression {
-            let found = interpret::cfa(row, &frame).ok();
+        // Offsets count from the row's CFA: mostly that is the caller's stack pointer.
+        let has_own_cfa = self.declared.has_own_cfa();
+        let found = interpret::cfa(row, &frame).ok();
+        let own = found.filter(|_| has_own_cfa).unwrap_or(RuntimeAddr(cfa));
+        let recover = |register: u8| {
+            let at = Register(register.into());
+            interpret::recover(row, &frame, own, at).value
+        };
+        if has_own_cfa {
+            let sp = found.and_then(|_| recover(self.abi_info.stack_pointer));
+            verdicts.cfa = verdict(sp, Some(cfa));
+        } else if self.declared.cfa == RuleLocation::Expression {
             verdicts.cfa = verdict(found.map(|cfa| cfa.0), Some(cfa));
         }
-        let check = |register: u8| {
-            let at = Register(register.into());
-            let found = interpret::recover(row, &frame, RuntimeAddr(cfa), at);
-            verdict(found.value, example.entry(register))
+        let check = |register: u8| match has_own_cfa && found.is_none() {
+            true => Verdict::Unproven,
+            false => verdict(recover(register), example.entry(register)),
         };
-        if self.declared.return_address == RuleLocation::Expression {
+        let is_evaluated = |place: RuleLocation| match place {
+            RuleLocation::Expression => true,
+            RuleLocation::CfaOffset(_) | RuleLocation::CfaValue(_) => has_own_cfa,
+            RuleLocation::Register(..) | RuleLocation::Undefined => false,
+        };
+        if is_evaluated(self.declared.return_address) {
             verdicts.return_address = check(self.abi_info.return_address);
         }
         let declared = self.abi_info.preserved.iter().zip(&self.declared.preserved);
         for ((register, place), verdict) in declared.zip(&mut verdicts.preserved) {
-            if *place == RuleLocation::Expression {
+            if is_evaluated(*place) {
                 *verdict = check(*register);
             }
         }
         verdicts
     }
 
-    /// Sets the registers that expressions read, and the program counter.
+    /// Sets the registers that the row reads, and the program counter.
     fn put_registers(&self, state: &ConcreteState<'_>, registers: &mut Registers) {
         for number in 0..self.abi_info.return_address {
             let register = Register(number.into());
-            if self.row.reads & bit(register) != 0
+            if (self.row.reads & bit(register) != 0 || self.declared.has_own_cfa())
                 && let Some(value) = state.number(self.state.get(number))
             {
                 registers.set(register, value);

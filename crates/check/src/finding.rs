@@ -569,19 +569,28 @@ impl FindingBuilder<'_> {
 
     /// If the CFA is as declared, the fault is in the row's rule for the caller's stack pointer.
     fn stack_pointer_finding(&self, code: FindingCode, severity: Severity) -> Option<Finding> {
-        self.declared.stack_pointer?;
-        if self.discrepancy.aspect != Aspect::Cfa
-            || self.discrepancy.actual != Some(self.declared_rule())
-        {
+        let rule = self.declared.stack_pointer?;
+        let is_own = self.declared.has_own_cfa();
+        let is_as_declared = self.discrepancy.actual == Some(self.declared_rule());
+        if self.discrepancy.aspect != Aspect::Cfa || !is_own && !is_as_declared {
             return None;
         }
+        let code = match rule {
+            RuleLocation::Expression => FindingCode::Expression,
+            _ if is_as_declared => code,
+            _ => FindingCode::SavedElsewhere,
+        };
         let abi = self.subject.table().abi();
         let sp = self.subject.abi_info().stack_pointer;
         let row = self.subject.table().row(self.discrepancy.row)?;
         Some(Finding {
             subject: wording::aspect(Aspect::Register(sp), abi),
             declared: wording::register(&row, Register(sp.into()), abi),
-            computed: "cfa".to_owned(),
+            computed: match self.actual() {
+                Some(_) if is_as_declared => "cfa".to_owned(),
+                Some(truth) => wording::location_text(truth, Aspect::Cfa, abi),
+                None => String::new(),
+            },
             ..Finding::new(self.discrepancy.address, code, severity)
         })
     }

@@ -10,7 +10,7 @@ use unspool_rows::{Abi, Row, RowId, Table};
 
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::expressions::{ExpressionCheck, ExpressionRow};
-use crate::unit::CheckedRow;
+use crate::unit::{CheckedRow, UNKNOWN_FRAME_BASE};
 
 /// Whether a rule is true on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,7 +115,7 @@ pub(crate) struct RowChecker<'t> {
     expected_states: Vec<Option<ExpectedState>>,
     /// The rows as verifier states, if these express them; and the lowest slot.
     annotations: Vec<Option<(VerifierState, i16)>>,
-    /// The rows with expressions.
+    /// The rows with expressions, or with a CFA of their own.
     expressions: HashMap<RowId, ExpressionRow<'t>>,
     /// The CFA as an abstract value.
     cfa: AbstractValue,
@@ -134,7 +134,8 @@ impl<'t> RowChecker<'t> {
         };
         let expressions = (0..).map(RowId).zip(&declared);
         let expressions = expressions.filter_map(|(id, declared)| {
-            declared.as_ref().filter(|row| row.has_expression)?;
+            let is_evaluated = |row: &&DeclaredRow| row.has_expression || row.has_own_cfa();
+            declared.as_ref().filter(is_evaluated)?;
             Some((id, ExpressionRow::new(table.row(id)?, table.abi())))
         });
         RowChecker {
@@ -249,10 +250,6 @@ impl<'t> RowChecker<'t> {
     /// has a rule for the stack pointer, and its CFA is not an address of this stack. The contents
     /// of such a context are a private convention.
     fn describes_context(&self, declared: &DeclaredRow, state: &AbstractState) -> bool {
-        let has_rule = !matches!(
-            declared.stack_pointer,
-            None | Some(RuleLocation::CfaValue(_))
-        );
         let is_elsewhere = match declared.cfa {
             RuleLocation::Register(register, _) => match state.get(register).fact() {
                 ValueFact::EntryValue(origin, _) => {
@@ -263,7 +260,7 @@ impl<'t> RowChecker<'t> {
             },
             _ => false,
         };
-        has_rule && is_elsewhere
+        declared.has_own_cfa() && is_elsewhere
     }
 
     /// Whether the kernel may overwrite a slot with a signal frame: it is below the red zone.
@@ -272,10 +269,11 @@ impl<'t> RowChecker<'t> {
         above.is_some_and(|above| above < -i64::from(self.abi_info.red_zone))
     }
 
-    /// Checks the CFA alone; an expression is unproven.
+    /// Checks the CFA alone; an expression is unproven, and so is a CFA that is not the caller's stack
+    /// pointer.
     pub(crate) fn check_cfa(&self, declared: &DeclaredRow, state: &AbstractState) -> Verdict {
         match declared.cfa {
-            RuleLocation::Register(register, offset) => {
+            RuleLocation::Register(register, offset) if !declared.has_own_cfa() => {
                 let value = state.get(register);
                 let is_preserved = self.abi_info.preserved.contains(&register);
                 match value.is_read_at_fixed_address() && !is_preserved {
@@ -431,6 +429,17 @@ impl<'t> RowChecker<'t> {
         };
         let mut state = AbstractState::new();
         state.set(sp, AbstractValue::UNKNOWN);
+        let cfa = match declared.stack_pointer {
+            None => self.cfa,
+            Some(RuleLocation::CfaValue(added)) => self.cfa.plus(added.saturating_neg()),
+            // It is only known where the caller's stack pointer is.
+            Some(RuleLocation::CfaOffset(offset)) => {
+                let own = AbstractValue::symbolic_base(UNKNOWN_FRAME_BASE, 0);
+                state.store(own.plus(offset), self.cfa);
+                own
+            }
+            Some(_) => return None,
+        };
         let registers = self.abi_info.preserved.iter().zip(&declared.preserved);
         let column = self.abi_info.return_address;
         let own = [(&column, &declared.return_address)];
@@ -439,7 +448,7 @@ impl<'t> RowChecker<'t> {
             match *place {
                 RuleLocation::CfaOffset(offset) => {
                     state.set(*register, AbstractValue::UNKNOWN);
-                    state.store(self.cfa.plus(offset), value);
+                    state.store(cfa.plus(offset), value);
                 }
                 RuleLocation::Register(other, 0) if other != *register => {
                     state.set(*register, AbstractValue::UNKNOWN);
@@ -448,7 +457,7 @@ impl<'t> RowChecker<'t> {
                 _ => {}
             }
         }
-        state.set(register, self.cfa.plus(offset.checked_neg()?));
+        state.set(register, cfa.plus(offset.checked_neg()?));
         Some(state)
     }
 

@@ -23,6 +23,10 @@ use crate::unit_checker::UnitChecker;
 
 mod uncalled;
 
+/// Stands for a stack pointer at an entry that is at no known distance from the caller's. Other bases
+/// have the numbers of instructions.
+pub(crate) const UNKNOWN_FRAME_BASE: u32 = (1 << 25) - 1;
+
 /// The verdict on one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckedRow {
@@ -803,18 +807,31 @@ impl<'w, 's> RowWalk<'w, 's> {
 
     /// Notes that the return address is not, or may not be, where the present row says.
     fn note_return_address(&mut self, at: u64, verdict: Verdict, actual: Option<RuleLocation>) {
+        self.note_verdict(at, Aspect::ReturnAddress, verdict, actual);
+    }
+
+    /// Notes that the CFA or the return address is not, or may not be, what the present row says.
+    fn note_verdict(
+        &mut self,
+        at: u64,
+        aspect: Aspect,
+        verdict: Verdict,
+        actual: Option<RuleLocation>,
+    ) {
         let Some(row) = self.report.rows.get_mut(self.row) else {
             return;
         };
-        let known = row.verdicts.unwrap_or(RowVerdicts::PROVEN);
-        row.verdicts = Some(RowVerdicts {
-            return_address: known.return_address.max(verdict),
-            ..known
-        });
+        let mut known = row.verdicts.unwrap_or(RowVerdicts::PROVEN);
+        let place = match aspect {
+            Aspect::Cfa => &mut known.cfa,
+            _ => &mut known.return_address,
+        };
+        *place = verdict.max(*place);
+        row.verdicts = Some(known);
         self.report.discrepancies.push(Discrepancy {
             address: Vaddr(at),
             row: row.row,
-            aspect: Aspect::ReturnAddress,
+            aspect,
             verdict,
             actual,
             hint: None,

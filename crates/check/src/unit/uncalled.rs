@@ -4,14 +4,10 @@ use unspool_code_analysis::op::ResumePoint;
 use unspool_code_analysis::{AbstractState, AbstractValue, Analysis, InsnId};
 use unspool_rows::Vaddr;
 
-use super::{AssumedEntry, RowWalk};
+use super::{AssumedEntry, RowWalk, UNKNOWN_FRAME_BASE};
 use crate::declared_row::RuleLocation;
 use crate::origin::CodeOrigin;
-use crate::row_checker::Verdict;
-
-/// Stands for the stack pointer at an interrupt's entry. Other bases have the numbers of
-/// instructions.
-const INTERRUPT_FRAME_BASE: u32 = (1 << 25) - 1;
+use crate::row_checker::{Aspect, Verdict};
 
 impl RowWalk<'_, '_> {
     /// Code that resumes what it interrupted was not called. If its rows say that it was, the
@@ -21,7 +17,7 @@ impl RowWalk<'_, '_> {
         let (sp, column) = (abi_info.stack_pointer, abi_info.return_address);
         let returns_to = AbstractValue::entry_value(column);
         let cfa = self.subject.row_checker.cfa_value();
-        let frame = AbstractValue::symbolic_base(INTERRUPT_FRAME_BASE, 0);
+        let frame = AbstractValue::symbolic_base(UNKNOWN_FRAME_BASE, 0);
         let mut entered = AbstractState::new();
         entered.set(sp, frame);
         let (target, resumed) = match point {
@@ -59,6 +55,16 @@ impl RowWalk<'_, '_> {
             ResumePoint::Elsewhere => (AbstractValue::UNKNOWN, AbstractValue::UNKNOWN),
         };
         self.is_entry_confirmed |= target == returns_to && resumed == cfa;
+        let is_described = self
+            .declared
+            .is_some_and(|row| !row.signal_frame && row.return_address != RuleLocation::Undefined);
+        if is_described && target == returns_to && resumed != cfa {
+            let verdict = match resumed.is_address() {
+                true => Verdict::Refuted,
+                false => Verdict::Unproven,
+            };
+            self.note_verdict(at, Aspect::Cfa, verdict, None);
+        }
         let is_lost = matches!(target, AbstractValue::UNKNOWN | AbstractValue::FRESH);
         if is_lost && self.is_as_called() {
             self.note_return_address(at, Verdict::Unproven, None);

@@ -612,3 +612,131 @@ fn a_shared_part_is_not_blamed_for_a_wrong_way_into_it() {
         [(FindingCode::CfaOffset, Severity::Refuted, 0)]
     );
 }
+
+/// A function that keeps the caller's stack pointer in its frame, with a row of these rules in the
+/// middle.
+fn with_row(cfa: i32, rules: &str) -> String {
+    let body = format!(
+        "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        lea 16(%rsp), %rax
+        push %rax
+        .cfi_adjust_cfa_offset 8
+        .cfi_def_cfa %rsp, {cfa}
+        {rules}
+row:    xor %ebx, %ebx
+        nop
+        .cfi_def_cfa %rsp, 24
+        .cfi_restore %rsp
+        .cfi_offset %rbx, -16
+        .cfi_offset %rip, -8
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+        ret"
+    );
+    function("f", &body)
+}
+
+/// Offsets may count from any CFA, if a rule finds the caller's stack pointer.
+#[test]
+fn a_row_may_count_from_a_cfa_of_its_own() {
+    // DW_CFA_val_expression of rsp: DW_OP_breg7, a number.
+    let by_value = |distance: u8| format!(".cfi_escape 0x16, 7, 2, 0x77, {distance}");
+    for cfa in [-128, 0, 8, 24, 4096] {
+        let saved = format!(
+            ".cfi_offset %rbx, {}
+ .cfi_offset %rip, {}",
+            8 - cfa,
+            16 - cfa
+        );
+        let in_frame = |at: i32| format!(".cfi_offset %rsp, {}", at - cfa);
+        for (rule, is_right) in [
+            (by_value(24), true),
+            (by_value(16), false),
+            (in_frame(0), true),
+            (in_frame(8), false),
+        ] {
+            let (report, row) = report(
+                &with_row(
+                    cfa,
+                    &format!(
+                        "{saved}
+ {rule}"
+                    ),
+                ),
+                "row",
+            );
+            let found = found(&report, row);
+            assert_eq!(found.is_empty(), is_right, "{cfa} {rule}: {found:?}");
+            if !is_right {
+                let all = report.findings.iter();
+                let subjects: Vec<_> = all.map(|it| (it.severity, it.subject.as_str())).collect();
+                assert_eq!(
+                    subjects,
+                    [(Severity::Refuted, "the caller's rsp")],
+                    "{cfa} {rule}"
+                );
+            }
+        }
+        // Offsets from the caller's stack pointer are others.
+        if cfa != 24 {
+            let rules = format!(
+                ".cfi_offset %rbx, -16
+ .cfi_offset %rip, -8
+ {}",
+                by_value(24)
+            );
+            let (report, _) = report(&with_row(cfa, &rules), "row");
+            let codes: Vec<_> = report.findings.iter().map(|it| it.code).collect();
+            assert_eq!(codes.len(), 2, "{cfa}: {codes:?}");
+            assert!(
+                codes.contains(&FindingCode::ReturnAddress),
+                "{cfa}: {codes:?}"
+            );
+        }
+    }
+}
+
+/// An interrupt's frame: the caller's stack pointer is on the stack.
+#[test]
+fn a_row_finds_an_interrupted_stack_pointer() {
+    let body = |at: i32| {
+        let body = format!(
+            ".cfi_def_cfa %rsp, 40
+        .cfi_offset %rip, -40
+        .cfi_offset %rsp, {at}
+        push %rax
+        .cfi_adjust_cfa_offset 8
+        call handle
+        pop %rax
+        .cfi_adjust_cfa_offset -8
+        iretq"
+        );
+        function("f", &body)
+    };
+    assert_proven(&body(-16));
+    let (report, _) = report(&body(-24), "f");
+    let all = report.findings.iter();
+    let subjects: Vec<_> = all.map(|it| (it.severity, it.subject.as_str())).collect();
+    assert_eq!(subjects, [(Severity::Unproven, "the caller's rsp")]);
+}
+
+/// After a system call the stack pointer is the caller's.
+#[test]
+fn a_system_call_leaves_the_stack_pointer() {
+    let body = ".cfi_def_cfa %rsp, 8
+        .cfi_register %rip, %rcx
+        mov %eax, %eax
+        sysretq";
+    let (report, _) = report(&function("f", body), "f");
+    let found: Vec<_> = report
+        .findings
+        .iter()
+        .map(|it| (it.severity, it.subject.as_str()))
+        .collect();
+    assert_eq!(found, [(Severity::Refuted, "the CFA")]);
+}
