@@ -1,6 +1,7 @@
 //! Code without an entry.
 
 use core::cell::LazyCell;
+use core::ops::Range;
 use std::collections::BTreeSet;
 
 use unspool_code_analysis::op::{Flow, ScanEvent};
@@ -9,17 +10,28 @@ use unspool_elf::{Binding, Symbol};
 use unspool_rows::Vaddr;
 use unspool_synthesis::ElfCodeImage;
 
-use crate::finding::FindingCode;
+use crate::finding::{FindingCode, Severity};
 use crate::origin::CodeOrigin;
 use crate::subject::CheckSubject;
 
+/// Addresses outside all entries that units lead to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReachedOutside {
+    /// Those behind the end of an entry that are already reported.
+    pub(crate) reported: BTreeSet<Vaddr>,
+    /// Those behind a call at the end of an entry that may return.
+    pub(crate) behind_calls: BTreeSet<Vaddr>,
+    /// Targets of indirect jumps.
+    pub(crate) targets: Vec<Vaddr>,
+}
+
 /// Functions that no entry covers, or not to their ends, and other code that is called or jumped
-/// to: the first address without an entry of each. `reported` are addresses behind the end of an
-/// entry that are already reported.
+/// to: the first address without an entry of each. Behind the end of an entry there may be data: it
+/// is too short if control gets there, and may be if code is there.
 pub(crate) fn uncovered(
     subject: &CheckSubject<'_>,
-    reported: &BTreeSet<Vaddr>,
-) -> Vec<(Vaddr, FindingCode)> {
+    reached: &ReachedOutside,
+) -> Vec<(Vaddr, FindingCode, Severity)> {
     let code = subject.file().executable_ranges();
     let is_code = |at: Vaddr| code.iter().any(|range| range.contains(&at));
     let symbols = subject.symbols.iter();
@@ -42,21 +54,51 @@ pub(crate) fn uncovered(
             false => FindingCode::EntryTooShort,
         };
         let end = start.saturating_add(symbol.size.max(1));
-        (first < end).then_some((Vaddr(first), code))
+        // The rest of the function may have entries of its own.
+        let extents = subject.program().extents();
+        let next = extents.get(extents.partition_point(|extent| extent.start < first));
+        let end = next.map_or(end, |next| end.min(next.start));
+        let at = Vaddr(first);
+        let severity = subject.severity_for_hand_written(at);
+        let severity = match code {
+            FindingCode::NoEntry => severity,
+            _ if !is_code_to_its_end(subject, first..end) => return None,
+            _ if reached.behind_calls.contains(&at) => severity,
+            _ => severity.min(Severity::Unproven),
+        };
+        (first < end).then_some((at, code, severity))
     });
-    let outside = subject
-        .program()
-        .external_targets()
-        .iter()
-        .map(|to| Vaddr(*to));
-    let outside = outside.filter(|to| is_code(*to));
+    let outside = subject.program().external_targets().iter();
+    let outside = outside.map(|to| Vaddr(*to)).chain(reached.targets.clone());
+    let outside = outside.filter(|to| is_code(*to)).map(|to| {
+        let severity = subject.severity_for_hand_written(to);
+        (to, FindingCode::NoEntry, severity)
+    });
     let mut found: Vec<_> = functions
-        .chain(outside.map(|to| (to, FindingCode::NoEntry)))
-        .filter(|(at, _)| !reported.contains(at))
+        .chain(outside)
+        .filter(|(at, ..)| !reached.reported.contains(at))
         .collect();
     found.sort_unstable();
-    found.dedup_by_key(|(at, _)| *at);
+    found.dedup_by_key(|(at, ..)| *at);
     found
+}
+
+/// Whether bytes are instructions, and control leaves by the last one that is not padding. Data
+/// seldom look like that.
+fn is_code_to_its_end(subject: &CheckSubject<'_>, range: Range<u64>) -> bool {
+    let text = ElfCodeImage(subject.file());
+    let Some(mut lifter) = Lifter::new(subject.table().abi()) else {
+        return true;
+    };
+    let (mut leaves, mut is_known) = (false, true);
+    let bytes = text.bytes(range.clone()).unwrap_or_default();
+    lifter.outline(bytes, range.start, |_, flow, is_padding| {
+        is_known &= flow != Some(Flow::Unknown);
+        if !is_padding {
+            leaves = flow.is_some_and(|flow| flow.leaves() || matches!(flow, Flow::Jump(_)));
+        }
+    });
+    is_known && leaves
 }
 
 /// Whether a symbol without a type is a function: a global label of code, as in hand-written

@@ -1,17 +1,18 @@
 //! Findings: faults of a table, one for each cause.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use unspool_rows::{Register, RowId, Vaddr};
 
+use crate::coverage::{self, ReachedOutside};
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::hint::Hint;
 use crate::origin::CodeOrigin;
 use crate::row_checker::{Aspect, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit::{Discrepancy, UnitReport};
-use crate::{coverage, wording};
+use crate::wording;
 
 /// The kind of a finding; `docs/diagnostics.md` has cause and remedy of each. The numbers are
 /// stable.
@@ -278,7 +279,7 @@ impl CheckSubject<'_> {
 
 impl CheckSubject<'_> {
     /// Severity of faults that compilers make on purpose, and people seldom do.
-    fn severity_for_hand_written(&self, at: Vaddr) -> Severity {
+    pub(crate) fn severity_for_hand_written(&self, at: Vaddr) -> Severity {
         match self.origin_at(at) {
             CodeOrigin::HandWritten => Severity::Refuted,
             CodeOrigin::Compiler => Severity::Note,
@@ -473,15 +474,11 @@ fn merge_discrepancies(discrepancies: &[Discrepancy]) -> Vec<Discrepancy> {
 }
 
 /// Findings of the file as a whole: functions without full coverage, and the outermost frame.
-/// `reported` are addresses behind the end of an entry that are already reported.
-pub(crate) fn file_findings(
-    subject: &CheckSubject<'_>,
-    reported: &BTreeSet<Vaddr>,
-) -> Vec<Finding> {
-    let uncovered = coverage::uncovered(subject, reported);
+pub(crate) fn file_findings(subject: &CheckSubject<'_>, reached: &ReachedOutside) -> Vec<Finding> {
+    let uncovered = coverage::uncovered(subject, reached);
     let mut findings: Vec<Finding> = uncovered
         .into_iter()
-        .map(|(at, code)| Finding::new(at, code, subject.severity_for_hand_written(at)))
+        .map(|(at, code, severity)| Finding::new(at, code, severity))
         .collect();
     findings.extend(outermost(subject).map(|at| Finding {
         fix: Some(format!(

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use unspool_code_analysis::{Analyzer, Lifter, ReturnBehavior};
 use unspool_rows::Vaddr;
 
+use crate::coverage::ReachedOutside;
 use crate::finding::{self, Finding, FindingCode};
 use crate::origin::CodeOrigin;
 use crate::path::JumpEdge;
@@ -108,6 +109,7 @@ pub struct CheckReport {
     jumps_with_address: Vec<(Vaddr, u64)>,
     /// Functions that jump to a register's entry value, and the register.
     entry_register_jumps: Vec<(Vaddr, u8)>,
+    reached_outside: ReachedOutside,
 }
 
 impl CheckReport {
@@ -152,12 +154,12 @@ impl CheckReport {
         report.findings.extend(signals);
         let ways_out = report.findings.iter();
         let ways_out = ways_out.filter(|finding| finding.code == FindingCode::EntryTooShort);
-        let reported = ways_out
+        report.reached_outside.reported = ways_out
             .flat_map(|finding| finding.related.iter().copied())
             .collect();
         report
             .findings
-            .extend(finding::file_findings(subject, &reported));
+            .extend(finding::file_findings(subject, &report.reached_outside));
         report.findings.extend(sframe::findings(subject));
         let key = |finding: &Finding| (finding.address, finding.code, finding.computed.clone());
         report.findings.sort_by_cached_key(key);
@@ -216,6 +218,9 @@ impl CheckReport {
                     part.findings
                         .extend(finding::unit_findings(subject, &report));
                     part.calls_assumed_noreturn.extend(report.assumed_noreturn);
+                    let outside = &mut part.reached_outside;
+                    outside.targets.extend(report.targets_outside);
+                    outside.behind_calls.extend(report.ends_behind_calls);
                     part.jumps_with_address.extend(report.jumps_with_address);
                     part.entry_register_jumps
                         .extend(report.entry_register_jumps);
@@ -250,6 +255,11 @@ impl CheckReport {
             .extend(part.functions_assuming_bounds);
         self.calls_assumed_noreturn
             .extend(part.calls_assumed_noreturn);
+        let outside = part.reached_outside;
+        self.reached_outside.targets.extend(outside.targets);
+        self.reached_outside
+            .behind_calls
+            .extend(outside.behind_calls);
         self.jumps_with_address.extend(part.jumps_with_address);
         self.entry_register_jumps.extend(part.entry_register_jumps);
         self.exits.extend(part.exits);

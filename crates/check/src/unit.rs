@@ -87,6 +87,10 @@ pub struct UnitReport {
     /// Calls of unknown functions that are assumed not to return: the rows behind them contradict
     /// the calls, and other paths lead there.
     pub assumed_noreturn: Vec<Vaddr>,
+    /// Ends of entries, in hand-written code, behind calls that may return there.
+    pub(crate) ends_behind_calls: Vec<Vaddr>,
+    /// Targets of indirect jumps, in hand-written code, that are in no entry.
+    pub(crate) targets_outside: Vec<Vaddr>,
     /// Jumps to other functions with addresses of the unit's code in registers: the function, and
     /// the registers. Bit n stands for register n.
     pub(crate) jumps_with_address: Vec<(Vaddr, u64)>,
@@ -889,11 +893,20 @@ impl<'w, 's> RowWalk<'w, 's> {
             }
             Some(Flow::IndirectJump(register)) => {
                 let target = analysis.state_after(insn, state).get(register);
+                self.note_targets_outside(target);
                 if let Some(to) = self.subject.pointed_to(target) {
                     self.check_entry_with_frame(analysis, &range, to, state);
                 }
             }
             _ => {}
+        }
+        let program = self.subject.program();
+        let may_return = match flow {
+            Some(Flow::Call(to)) => program.returns(to) != Some(ReturnBehavior::Never),
+            flow => flow == Some(Flow::IndirectCall),
+        };
+        if may_return && self.is_outside(range.end) {
+            self.report.ends_behind_calls.push(Vaddr(range.end));
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
         if !goes_on || range.end < self.end {
@@ -904,6 +917,23 @@ impl<'w, 's> RowWalk<'w, 's> {
             let behind = analysis.state_after(insn, state);
             self.check_entry_with_frame(analysis, &range, range.end, &behind);
         }
+    }
+
+    /// Notes known targets of an indirect jump that are in no entry.
+    fn note_targets_outside(&mut self, target: AbstractValue) {
+        let image = ElfCodeImage(self.subject.file());
+        let program = self.subject.program();
+        let targets = match target.fact() {
+            ValueFact::Constant(to) => vec![to],
+            ValueFact::TableTarget(table) if table.max_index.is_some() => {
+                program.jump_table_targets(table, &image).collect()
+            }
+            _ => return,
+        };
+        let outside = targets
+            .into_iter()
+            .filter(|to| program.extent_at(*to).is_none());
+        self.report.targets_outside.extend(outside.map(Vaddr));
     }
 
     /// A jump into another function with something on the stack contradicts its first row, unless

@@ -740,3 +740,51 @@ fn a_system_call_leaves_the_stack_pointer() {
         .collect();
     assert_eq!(found, [(Severity::Refuted, "the CFA")]);
 }
+
+/// A function, and something behind its entry within its size.
+fn with_tail(body: &str, tail: &str) -> String {
+    function("f", body).replace(".size f", &format!("{tail}\n .size f"))
+}
+
+/// Data behind a function's entry needs no row, though the symbol's size includes it.
+#[test]
+fn data_behind_an_entry_is_not_missing_from_it() {
+    let string = ".balign 32\nname: .asciz \"plain C, 64-bit\"";
+    let table = ".balign 4\ntable: .long case_1 - table, case_2 - table";
+    let jump = "lea table(%rip), %rax
+        and $1, %edi
+        movslq (%rax,%rdi,4), %rcx
+        add %rax, %rcx
+        jmp *%rcx
+case_1: mov %edi, %eax
+case_2: ret";
+    for (body, tail) in [
+        ("lea name(%rip), %rax\n ret", string),
+        (jump, table),
+        ("ret", "nop\n nopl (%rax)"),
+        ("ret", "nop\n .cfi_startproc\n ret\n .cfi_endproc"),
+        ("call fail", ".balign 32, 0x90"),
+    ] {
+        let (report, _) = report(&with_tail(body, tail), "f");
+        assert!(report.findings.is_empty(), "{body}: {:#?}", report.findings);
+    }
+}
+
+/// Control gets there, or code is there.
+#[test]
+fn code_behind_an_entry_lacks_rows() {
+    let code = "rest: mov %edi, %eax\n ret";
+    for (body, severity) in [
+        ("test %edi, %edi\n je rest\n ret", Severity::Refuted),
+        ("test %edi, %edi", Severity::Refuted),
+        ("call other", Severity::Refuted),
+        ("lea rest(%rip), %rax\n jmp *%rax", Severity::Refuted),
+        ("jmp *%rax", Severity::Unproven),
+        ("ret", Severity::Unproven),
+    ] {
+        let (report, rest) = report(&with_tail(body, code), "rest");
+        let all = report.findings.iter().filter(|it| it.address.0 <= rest);
+        let worst = all.map(|it| it.severity).max();
+        assert_eq!(worst, Some(severity), "{body}: {:#?}", report.findings);
+    }
+}
