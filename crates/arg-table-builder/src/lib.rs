@@ -2,7 +2,8 @@
 //! prototypes.
 //!
 //! [`analyze_file`] tracks arguments through the code, and [`encode`] writes the result.
-//! [`find_or_build`] keeps tables in a store. The crate takes files that were read. It prints nothing.
+//! [`find_or_build`] keeps tables in a store. The crate takes files that were read, and prints
+//! nothing.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -133,8 +133,8 @@ impl Edit {
         written.any(|(name, _)| counted.contains(&name))
     }
 
-    /// The changes in lines of the file that the text was made from; `None` if one is of a line that
-    /// is not from that file.
+    /// The changes in lines of the file that the text was made from; `None` if one is of a line
+    /// that is not from that file.
     #[must_use]
     pub fn steps(&self, source: &AssemblySource) -> Option<Vec<EditStep>> {
         self.0.iter().map(|change| change.step(source)).collect()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use unspool_elf::{DebugFiles, ElfFile, ElfKind, Lines};
 use unspool_rows::Vaddr;
 
-use crate::finding::Severity;
+use crate::finding::{FindingCode, Severity};
 use crate::locate::{FindingLocator, LocatedFinding};
 use crate::origin::{CodeOrigin, CodeOrigins};
 use crate::ownership::CodeOwnership;

@@ -4,15 +4,15 @@
 //! of some functions, instruction by instruction. [`CheckReport`] is the result for a file. Its
 //! [`Finding`]s say what is wrong, why, and what to write.
 //!
-//! A [`FileReport`] is what people and programs get: a [`LocatedFinding`] has its function and source
-//! line, and a [`Suppressor`] knows which ones do not count. It is serialized as JSON
+//! A [`FileReport`] is what people and programs get. Its findings have their functions and source
+//! lines, and a [`Suppressor`] knows which ones do not count. It is serialized as JSON
 //! (`docs/json.md`); [`sarif_log`] and [`WorkflowCommands`] are other formats.
 //!
-//! [`fix_source`] edits assembly source until it has fewer findings. [`rewrite_rows`] repairs the rows
-//! of other files.
+//! [`fix_source`] edits assembly source until it has fewer findings. [`rewrite_rows`] repairs the
+//! rows of other files.
 //!
-//! The crate takes files that are open, and text. It prints nothing. A [`ReadSource`] reads the source
-//! files of findings, and an [`Assemble`](unspool_assembly::Assemble) makes object files of text.
+//! The crate takes files that are open, and text. It prints nothing. A [`ReadSource`] reads the
+//! source files of findings, and an [`Assemble`](unspool_assembly::Assemble) makes object files.
 #![forbid(unsafe_code)]
 
 mod coverage;

@@ -133,7 +133,7 @@ impl CheckSubject<'_> {
                 Err(rows) => rows,
             },
         };
-        self.check_unit_by_dataflow(&mut unit_checker.analyzer, unit, left)
+        self.check_unit_by_dataflow(&mut unit_checker.analyzer, unit, &left)
     }
 
     /// The same by the dataflow analysis.
@@ -141,12 +141,12 @@ impl CheckSubject<'_> {
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
-        rows: Vec<CheckedRow>,
+        rows: &[CheckedRow],
     ) -> UnitReport {
         let mut premises = Premises::default();
         loop {
             let (report, next) =
-                self.check_unit_with_premises(analyzer, unit, rows.clone(), &premises);
+                self.check_unit_with_premises(analyzer, unit, rows.to_vec(), &premises);
             match next {
                 Some(next) => premises = next,
                 None => return report,

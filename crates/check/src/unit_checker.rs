@@ -244,7 +244,7 @@ mod tests {
                 let Ok(mut own) = subject.verify_unit(&mut prover, unit, rows.clone()) else {
                     continue;
                 };
-                let mut full = subject.check_unit_by_dataflow(&mut prover.analyzer, unit, rows);
+                let mut full = subject.check_unit_by_dataflow(&mut prover.analyzer, unit, &rows);
                 assert_eq!(own.rows, full.rows);
                 assert!(full.discrepancies.is_empty() && full.misaligned_rows.is_empty());
                 assert!(full.fall_through_ends.is_empty());

@@ -238,6 +238,7 @@ impl Analyzer {
             landings,
             guide,
             next_range: 0,
+            next_other_range: 0,
             next_guess: 0,
         };
         run.solve();

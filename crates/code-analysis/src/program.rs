@@ -235,7 +235,7 @@ impl ExtentScan {
             }
             ScanEvent::Flow(Flow::Call(to)) if !is_inside(to) => self.calls.push(to),
             ScanEvent::Flow(Flow::IndirectJump(_) | Flow::Resume(_) | Flow::Unknown) => {
-                leaves = true
+                leaves = true;
             }
             // It falls through into whatever follows.
             ScanEvent::FallsThroughEnd => {

@@ -61,8 +61,8 @@ impl StepReport {
 }
 
 impl ModuleRun<'_> {
-    /// The findings with their context in the module's file, which has these debug files. `rows` are
-    /// those that were compared.
+    /// The findings with their context in the module's file, which has these debug files. `rows`
+    /// are those that were compared.
     ///
     /// # Errors
     ///

@@ -17,7 +17,8 @@ use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::op::{Flow, MEMORY_BIT, Op};
 use unspool_code_analysis::state::{REGISTERS, SCRATCH};
 use unspool_rows::{
-    Abi, CfaRule, CodeAddr, RaState, Register, RegisterRule, Registers, Row, Vaddr,
+    Abi, CfaRule, CodeAddr, LoadBias, RaState, Register, RegisterRule, Registers, Row, RuntimeAddr,
+    Vaddr,
 };
 
 /// Code to follow.
@@ -40,7 +41,23 @@ pub struct ExitRows {
     known: HashMap<ExitStart, Option<usize>>,
     max_path_insns: usize,
     insns_left: usize,
+    /// Whether the last row depends on the target of a jump in a register.
+    depends_on_target: bool,
     ops: Vec<Op>,
+}
+
+/// A frame's registers, and the bias of its code.
+struct ExitFrame<'f> {
+    registers: &'f Registers,
+    bias: LoadBias,
+}
+
+impl ExitFrame<'_> {
+    /// The address in a register, as linked.
+    fn target(&self, register: u8) -> Option<Vaddr> {
+        let target = self.registers.get(Register(register.into()))?;
+        Some(self.bias.to_vaddr(RuntimeAddr(target)))
+    }
 }
 
 /// The facts about a frame that decide how its code leaves it.
@@ -87,6 +104,7 @@ impl ExitRows {
             known: HashMap::new(),
             max_path_insns,
             insns_left: MAX_INSNS,
+            depends_on_target: false,
             ops: Vec::new(),
         })
     }
@@ -114,9 +132,16 @@ impl ExitRows {
             Some(known) => *known,
             None if self.insns_left == 0 => None,
             None => {
-                let row = self.follow(start, text);
+                let frame = ExitFrame {
+                    registers,
+                    bias: LoadBias(code.address().0.wrapping_sub(address.0)),
+                };
+                self.depends_on_target = false;
+                let row = self.follow(start, &frame, text);
                 let known = row.map(|row| self.intern(row));
-                self.known.insert(start, known);
+                if !self.depends_on_target {
+                    self.known.insert(start, known);
+                }
                 known
             }
         };
@@ -132,7 +157,12 @@ impl ExitRows {
     }
 
     /// Follows all paths from a point in a function on.
-    fn follow(&mut self, start: ExitStart, text: &impl RemainingCode) -> Option<Row<'static>> {
+    fn follow(
+        &mut self,
+        start: ExitStart,
+        frame: &ExitFrame<'_>,
+        text: &impl RemainingCode,
+    ) -> Option<Row<'static>> {
         let abi_info = self.lifter.abi_info();
         let mut first = ExitPath::new(start);
         if start.is_return {
@@ -144,7 +174,7 @@ impl ExitRows {
         while let Some(mut path) = paths.pop() {
             while self.has_room(&seen) && seen.insert(path.address) {
                 self.insns_left -= 1;
-                let end = match self.step(&mut path, text) {
+                let end = match self.step(&mut path, frame, text) {
                     PathStep::Next(other) => {
                         paths.extend(other.map(|other| *other));
                         continue;
@@ -185,7 +215,12 @@ impl ExitRows {
     }
 
     /// Executes one instruction of a path.
-    fn step(&mut self, path: &mut ExitPath, text: &impl RemainingCode) -> PathStep {
+    fn step(
+        &mut self,
+        path: &mut ExitPath,
+        frame: &ExitFrame<'_>,
+        text: &impl RemainingCode,
+    ) -> PathStep {
         let abi_info = self.lifter.abi_info();
         let arrival = core::mem::replace(&mut path.arrival, Arrival::FallsThrough);
         let mut row = Row::new(self.return_address);
@@ -247,16 +282,34 @@ impl ExitRows {
                     }
                 }
             }
-            Some(Flow::IndirectJump(register)) => match path.get(register) {
-                PathValue::Number(to) => path.jump(Vaddr(to)),
-                // A tail call by a word of memory: others may be switches.
-                _ if register == SCRATCH && self.loads_word() => {
-                    return self.returned(path);
-                }
-                _ => return PathStep::DeadEnd,
-            },
+            Some(Flow::IndirectJump(register)) => {
+                let target = match path.get(register) {
+                    PathValue::Number(to) => Some(Vaddr(to)),
+                    // A tail call or a switch: its target tells.
+                    PathValue::Start(Slot {
+                        register,
+                        offset: 0,
+                    }) => {
+                        self.depends_on_target = true;
+                        frame.target(register)
+                    }
+                    _ => None,
+                };
+                return match target {
+                    Some(to) if text.read(to, &mut [0]) > 0 => {
+                        path.jump(to);
+                        PathStep::Next(None)
+                    }
+                    Some(_) => self.returned(path),
+                    // A tail call by a word of memory.
+                    None if register == SCRATCH && self.loads_word() => self.returned(path),
+                    None => PathStep::DeadEnd,
+                };
+            }
             Some(Flow::Return { pops: 0 }) => return self.returned(path),
-            Some(Flow::Return { .. } | Flow::Trap) => return PathStep::DeadEnd,
+            Some(Flow::Return { .. } | Flow::Resume(_) | Flow::Trap | Flow::Unknown) => {
+                return PathStep::DeadEnd;
+            }
         }
         PathStep::Next(None)
     }

@@ -405,7 +405,8 @@ impl Synthesizer<'_> {
     fn begins_function(&self, start: u64, lifter: &mut Lifter) -> bool {
         /// The most instructions before the first save.
         const MAX_INSNS: usize = 4;
-        if start % FUNCTION_ALIGNMENT_BYTES != 0 || !self.input.references.is_taken(start) {
+        if !start.is_multiple_of(FUNCTION_ALIGNMENT_BYTES) || !self.input.references.is_taken(start)
+        {
             return false;
         }
         let abi_info = self.abi_info;

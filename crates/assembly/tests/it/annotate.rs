@@ -1,5 +1,5 @@
-//! Annotating: the right tables of the corpus are removed and rewritten. If a table differs from the
-//! original, gdb single-steps the code, and its unwinder must find the truth by it.
+//! Annotating: the right tables of the corpus are removed and rewritten. If a table differs from
+//! the original, gdb single-steps the code, and its unwinder must find the truth by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

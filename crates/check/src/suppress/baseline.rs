@@ -36,8 +36,8 @@ pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The known findings, which do not count: how many of each identity. It is serialized as a document
-/// of its own.
+/// The known findings, which do not count: how many of each identity. It is serialized as a
+/// document of its own.
 #[derive(Debug, Default)]
 pub struct Baseline {
     known: BTreeMap<FindingIdentity, usize>,

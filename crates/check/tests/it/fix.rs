@@ -1,6 +1,6 @@
-//! Fixes: the wrong tables of the corpus are mended, in assembly source and in object files. Some of
-//! what a check takes for right then is stepped by gdb, whose unwinder must find by it what is true:
-//! all with `cargo xtask test --thorough`.
+//! Fixes: the wrong tables of the corpus are mended, in assembly source and in object files. Some
+//! of what a check takes for right then is stepped by gdb, whose unwinder must find by it what is
+//! true: all with `cargo xtask test --thorough`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;

@@ -33,6 +33,8 @@ pub(super) struct Solver<'a, I: ?Sized, G> {
     pub(super) guide: &'a G,
     /// Ranges before this one are entered.
     pub(super) next_range: usize,
+    /// The same for ranges that no deferred edge leads to.
+    pub(super) next_other_range: usize,
     /// Guessed targets before this one are entered.
     pub(super) next_guess: usize,
 }
@@ -79,17 +81,23 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     /// If a deferred edge leads to the start of a fragment, another fragment may lead there, too.
     /// Enters an unreached one, and returns whether there is one.
     fn enter_other_fragment(&mut self) -> bool {
-        let targets = self.analyzer.deferred_edges.iter();
-        let targets: Vec<InsnId> = targets.map(|edge| edge.target).collect();
-        let ranges = self.analyzer.ranges.iter();
-        let starts: Vec<InsnId> = ranges.map(|range| InsnId(range.insns.start)).collect();
-        let (entered, others): (Vec<InsnId>, Vec<InsnId>) = starts
-            .into_iter()
-            .partition(|start| targets.contains(start));
-        if entered.is_empty() {
+        let next = self.analyzer.deferred_edges.last();
+        let is_start = next.is_some_and(|edge| {
+            let range = self.analyzer.ranges.range_of(edge.target);
+            range.is_some_and(|range| range.insns.start == edge.target.0)
+        });
+        if !is_start {
             return false;
         }
-        others.into_iter().any(|first| self.enter_fragment(first))
+        while let Some(range) = self.analyzer.ranges.get(self.next_other_range) {
+            let first = InsnId(range.insns.start);
+            self.next_other_range += 1;
+            let mut edges = self.analyzer.deferred_edges.iter();
+            if !edges.any(|edge| edge.target == first) && self.enter_fragment(first) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Enters an unreached fragment with the state of its row. Returns whether there is one.

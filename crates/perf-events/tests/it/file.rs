@@ -323,8 +323,7 @@ fn deferred_call_chains_are_joined_with_their_samples() {
     const DEFERRED: u64 = (-640_i64).cast_unsigned();
     let task = |tid: u64| 100 | tid << 32;
     let sample = |tid, time, cookie| raw_record(9, &[0xabc, task(tid), time, 2, DEFERRED, cookie]);
-    let chain =
-        |tid, time, cookie, address| raw_record(22, &[cookie, 1, address, task(tid), time]);
+    let chain = |tid, time, cookie, address| raw_record(22, &[cookie, 1, address, task(tid), time]);
     let exit = |tid, time| raw_record(4, &[100 | 1 << 32, tid | 1 << 32, time, task(tid), time]);
     let records = [
         sample(1, 10, 71),

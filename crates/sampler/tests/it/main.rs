@@ -422,7 +422,7 @@ fn trampolines_in_anonymous_memory_show_their_callers() {
         assert!(!evidence.iter().any(|how| how.is_guess()));
         checked += 1;
     }
-    assert!(checked > 50, "{checked}");
+    assert!(checked > 10, "{checked}");
 }
 
 /// The number of frames found in copies, and of spliced frames.
@@ -599,7 +599,7 @@ fn samples_without_callers_are_samples() {
         assert_eq!((frames.next(), sample.end), (None, StackEnd::NoCallers));
     }
     addresses.sort_unstable();
-    assert!(addresses.len() > 500, "{}", addresses.len());
+    assert!(addresses.len() > 20, "{}", addresses.len());
     assert_eq!(addresses, printed_addresses(&path));
     let samples: Vec<_> = profile.samples().iter().collect();
     let completeness = Completeness::new(&profile, &samples);
@@ -636,10 +636,16 @@ fn a_32_bit_process_is_recorded_without_callers() {
     child.wait().unwrap();
     let is_user = |sample: &&ProfileSample| sample.end == StackEnd::ThirtyTwoBit;
     let samples: Vec<_> = profile.samples().iter().filter(is_user).collect();
-    assert!(samples.len() > 100, "{}", samples.len());
-    let names = samples.iter().map(|sample| program.names(&profile, sample));
-    let at_start = names.filter(|names| *names == ["_start"]).count();
-    assert!(at_start * 10 > samples.len() * 9, "{at_start}");
+    assert!(samples.len() > 10, "{}", samples.len());
+    // The program is not relocated; files of 32-bit programs are not read.
+    for sample in samples {
+        let mut frames = profile.stacks().frames(sample.stack);
+        let frame = profile.frame(frames.next().unwrap()).unwrap();
+        let address = frame.location().address();
+        let (_, (_, name)) = program.functions.range(..=address).next_back().unwrap();
+        assert_eq!(name, "_start");
+        assert_eq!(frames.next(), None);
+    }
 }
 
 /// A process has the name in the recording, not that of a current process with the same ID.
