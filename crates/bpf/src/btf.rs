@@ -1,5 +1,5 @@
 //! BTF (the kernel's `Documentation/bpf/btf.rst`): writes the types of our functions, and finds
-//! kfuncs by name in the kernel's types.
+//! kfuncs and members of structures by name in the kernel's types.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -12,6 +12,8 @@ const VERSION: u8 = 1;
 const HEADER: u32 = 24;
 const KIND_INT: u32 = 1;
 const KIND_PTR: u32 = 2;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const INT_SIGNED: u32 = 1 << 24;
@@ -179,6 +181,50 @@ impl KernelBtf {
         })
     }
 
+    /// The offset of a structure's member in bits, also of a bit field. Members of anonymous
+    /// structures and unions are found, too. `None` if this kernel has no such member.
+    #[must_use]
+    pub fn member_bits(&self, structure: &str, member: &str) -> Option<u32> {
+        let named =
+            |ty: &&BtfType| ty.kind() == KIND_STRUCT && self.name(ty.name) == Some(structure);
+        let types: Vec<BtfType> = self.types()?.collect();
+        self.member_of(&types, types.iter().find(named)?, member, 0)
+    }
+
+    /// The offset of a member in a structure or union.
+    fn member_of(
+        &self,
+        types: &[BtfType],
+        ty: &BtfType,
+        member: &str,
+        depth: usize,
+    ) -> Option<u32> {
+        /// Anonymous structures in one another: the kernel has fewer than ten.
+        const MAX_DEPTH: usize = 32;
+        let is_structure = matches!(ty.kind(), KIND_STRUCT | KIND_UNION) && depth < MAX_DEPTH;
+        let entries = if is_structure { ty.entries() } else { 0 };
+        (0..usize::try_from(entries).ok()?).find_map(|number| {
+            // `struct btf_member`: a name, a type, and the offset in bits. If the structure has bit
+            // fields, the offset's highest byte is the size of this one.
+            let at = ty.at.checked_add(12 + number.checked_mul(12)?)?;
+            let name = self.name(self.word(at)?)?;
+            let offset = self.word(at.checked_add(8)?)?;
+            let offset = if ty.has_bit_fields() {
+                offset & 0xff_ffff
+            } else {
+                offset
+            };
+            if name == member {
+                return Some(offset);
+            }
+            let inner = usize::try_from(self.word(at.checked_add(4)?)?).ok()?;
+            let inner = types
+                .get(inner.checked_sub(1)?)
+                .filter(|_| name.is_empty())?;
+            offset.checked_add(self.member_of(types, inner, member, depth + 1)?)
+        })
+    }
+
     fn word(&self, offset: usize) -> Option<u32> {
         let word = self.bytes.get(offset..)?.first_chunk()?;
         Some(u32::from_le_bytes(*word))
@@ -206,6 +252,7 @@ impl KernelBtf {
                 return None;
             }
             let ty = BtfType {
+                at,
                 name: self.word(at)?,
                 info: self.word(at.checked_add(4)?)?,
                 word: self.word(at.checked_add(8)?)?,
@@ -218,6 +265,8 @@ impl KernelBtf {
 
 /// `struct btf_type`
 struct BtfType {
+    /// Its offset in the file.
+    at: usize,
     name: u32,
     info: u32,
     /// The size, or the type that it refers to.
@@ -229,6 +278,11 @@ impl BtfType {
         (self.info >> 24) & 0x1f
     }
 
+    /// `kind_flag` of a structure.
+    fn has_bit_fields(&self) -> bool {
+        self.info >> 31 != 0
+    }
+
     fn entries(&self) -> u32 {
         self.info & 0xffff
     }
@@ -236,8 +290,8 @@ impl BtfType {
     /// The size in bytes, with the data after `struct btf_type`.
     fn size(&self) -> usize {
         let entry = match self.kind() {
-            6 | KIND_FUNC_PROTO => 8, // enumerators, parameters
-            4 | 5 | 15 | 19 => 12,    // members, variables of a section, enumerators of 64 bits
+            6 | KIND_FUNC_PROTO => 8,                 // enumerators, parameters
+            KIND_STRUCT | KIND_UNION | 15 | 19 => 12, // members, variables of a section, enumerators of 64 bits
             _ => 0,
         };
         let once = match self.kind() {

@@ -1,6 +1,6 @@
 //! Programs run once by the kernel (`BPF_PROG_TEST_RUN`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use unspool_bpf::insn::{AluOp, AtomicOp, Cond, Insn, Reg, Size, Swap, Width};
 use unspool_bpf::{Arena, Assembler, Helper, KernelBtf, LoadError, ProgType, Program};
+use unspool_testing::packages;
 
 use crate::kernel::{IP, expect_ok, load, mapping, run};
 
@@ -486,6 +487,51 @@ fn a_kfunc_is_called_by_its_name() {
     run(&program, &mut ctx);
     let offset = usize::try_from(ctx[0] - arena.address()).unwrap();
     assert_eq!(arena.word(offset + 8).unwrap().load(Ordering::Acquire), 77);
+}
+
+/// bpftool's offsets of the members that a structure has, those of its anonymous members included.
+fn members(dump: &str, header: &str, base: u32, found: &mut HashMap<String, u32>) {
+    let is_header = |line: &&str| line.contains(header);
+    let lines = dump.lines().skip_while(|line| !is_header(line)).skip(1);
+    for line in lines.take_while(|line| line.starts_with('\t')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, inner, offset, ..] = words[..] else {
+            panic!("a member: {line}");
+        };
+        let number = |text: &str| text.split_once('=').unwrap().1.parse::<u32>().unwrap();
+        let offset = base + number(offset);
+        match name.trim_matches('\'') {
+            "(anon)" => members(dump, &format!("[{}] ", number(inner)), offset, found),
+            name => drop(found.insert(name.to_owned(), offset)),
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn members_of_kernel_structures_are_where_bpftool_finds_them() {
+    let bpftool = packages::path("/usr/sbin/bpftool").unwrap();
+    let args = ["btf", "dump", "file", KernelBtf::PATH];
+    let dump = Command::new(bpftool).args(args).output().unwrap().stdout;
+    let dump = String::from_utf8(dump).unwrap();
+    let btf = KernelBtf::read().unwrap();
+    for (structure, needed) in [
+        ("task_struct", "in_execve"),
+        ("task_struct", "flags"),
+        ("mm_struct", "mm_lock_seq"),
+        ("perf_sample_data", "time"),
+        ("bpf_perf_event_data_kern", "data"),
+    ] {
+        let mut found = HashMap::new();
+        members(&dump, &format!(" STRUCT '{structure}' "), 0, &mut found);
+        assert!(found.contains_key(needed), "{structure}: {needed}");
+        for (member, offset) in &found {
+            let bits = btf.member_bits(structure, member);
+            assert_eq!(bits, Some(*offset), "{structure}: {member}");
+        }
+        assert_eq!(btf.member_bits(structure, "no such member"), None);
+    }
+    assert_eq!(btf.member_bits("no such structure", "flags"), None);
 }
 
 #[test]
