@@ -1,23 +1,33 @@
-//! Finds unwind rows in BPF programs: compiled tables and mappings in an arena, and subprograms
-//! that look them up.
+//! Walks stacks in BPF programs: compiled tables and mappings in an arena, subprograms that look
+//! them up, and the program that walks.
 //!
-//! [`write_table`] copies a compiled table (`docs/formats.md`) to an arena, behind a *record* of
-//! its sections. [`lookup_row`] and [`lookup_call_site`] assemble subprograms that find rows in it.
-//! They yield the same rows as [`unspool_compiled_table::CompiledTable`].
+//! [`write_table`] copies the sections of a compiled table (`docs/formats.md`) to an arena, behind
+//! a *record* of them. [`lookup_row`] and [`lookup_call_site`] assemble subprograms that find rows
+//! in it. They yield the same rows as [`unspool_compiled_table::CompiledTable`].
 //!
 //! [`write_mappings`] writes a process' mappings, and [`lookup_mapping`] finds one.
 //!
-//! The subprograms trust the table. [`write_table`] has it compared with its source in the arena. A
-//! wrong table yields wrong rows, and no worse: the kernel guards all accesses to an arena, and
-//! each loop has a bound.
+//! [`WalkMaps`] has the memory of the walking program, and loads it. A complete walk yields a
+//! [`WalkRecord`]. All other walks are handed over ([`HandOver`]): the kernel copies the stack, and
+//! another walker has it.
+//!
+//! The programs trust the table, which the caller has proven. A wrong table yields wrong rows, and
+//! no worse: the kernel guards all accesses to an arena, and each loop has a bound.
 
 #![forbid(unsafe_code)]
 
 mod lookup;
 mod mappings;
-mod record;
+mod packed_row;
 mod search;
+mod table;
+mod walk;
+mod walk_record;
 
-pub use lookup::{lookup_call_site, lookup_row};
+pub use lookup::{IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, lookup_call_site, lookup_row};
 pub use mappings::{ModuleMapping, lookup_mapping, write_mappings};
-pub use record::{ArenaRecord, ArenaWriteError, write_table};
+pub use table::{ArenaRecord, ArenaWriteError, TableParts, write_table};
+pub use walk::{
+    HandOver, KernelOffsets, MAX_WALK_NS, WalkCounts, WalkHead, WalkLoadError, WalkMaps,
+};
+pub use walk_record::{MAX_FRAMES, WalkRecord};

@@ -4,10 +4,10 @@ use unspool_bpf::insn::{AluOp, Cond, Reg, Size};
 use unspool_bpf::{Assembler, Label, Subprog};
 use unspool_compiled_table::layout::{LONG_DISTANCE, LONG_GAP, LOOKUP_IN_TABLE};
 
-use crate::record::RecordField;
 use crate::search::{read, upper_bound};
+use crate::table::RecordField;
 
-use AluOp::{Add, And, Lsh, Mul, Rsh, Sub};
+use AluOp::{Add, And, Arsh, Lsh, Mul, Or, Rsh, Sub, Xor};
 use Cond::{Eq, Ge, Le, Lt, Ne, Sle};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use Size::{B, DW, H, W};
@@ -15,9 +15,17 @@ use Size::{B, DW, H, W};
 /// The address of the table's record, in all look-ups.
 const RECORD: Reg = R6;
 
+/// In a result of [`lookup_row`]: the address is the first one of its piece. A function begins
+/// there, or a page of 64 KiB, or a 33rd row.
+pub const IS_FIRST_OF_PIECE: i32 = 1 << 17;
+/// In a result of [`lookup_row`]: the address is the last one of its piece. A function ends there,
+/// or a page of 64 KiB, or 32 rows.
+pub const IS_LAST_OF_PIECE: i32 = 1 << 18;
+
 /// Assembles `u64 lookup_row(record, pc)`: the row at an address of the module as linked.
 ///
-/// The result is the row's number plus 1, or 0 if there is no row.
+/// The result is the row's number plus 1, or 0 if there is no row. [`IS_FIRST_OF_PIECE`] and
+/// [`IS_LAST_OF_PIECE`] are added to it.
 pub fn lookup_row(asm: &mut Assembler<'_>) -> Subprog {
     asm.subprog("lookup_row", 2, |asm| {
         let hole = asm.new_label();
@@ -30,6 +38,7 @@ pub fn lookup_row(asm: &mut Assembler<'_>) -> Subprog {
         asm.jmp(Le, index, first_of_page, hole);
         find_piece(asm, hole);
         find_row(asm);
+        asm.alu64(Or, R0, R9);
         asm.exit();
         asm.bind(hole);
         asm.mov64(R0, 0);
@@ -52,7 +61,7 @@ pub fn lookup_call_site(asm: &mut Assembler<'_>) -> Subprog {
         asm.alu64(And, R8, 1023);
         asm.alu64(Rsh, R8, 3);
         asm.alu64(Lsh, R8, 9);
-        asm.alu64(AluOp::Or, R8, lookup_in_table);
+        asm.alu64(Or, R8, lookup_in_table);
         find_element(asm, RecordField::Steps, R8);
         asm.jmp(Eq, R9, 0, ask);
         read(asm, H, R0, R1, -2);
@@ -129,7 +138,8 @@ fn find_element(asm: &mut Assembler<'_>, numbers: RecordField, limit: Reg) {
 /// Finds the piece before the index `R9`, whose start is at the address `R1`. `R8` is the offset in
 /// the page, and `R7` the index after the page's last piece.
 ///
-/// `R8` becomes the distance from the piece's start, and `R2` the address of its shape.
+/// `R8` becomes the distance from the piece's start, `R2` the address of its shape, and `R9` the
+/// flags in the result.
 fn find_piece(asm: &mut Assembler<'_>, hole: Label) {
     let (is_last, is_short) = (asm.new_label(), asm.new_label());
     asm.mov64(R4, 0x1_0000);
@@ -149,6 +159,18 @@ fn find_piece(asm: &mut Assembler<'_>, hole: Label) {
     asm.bind(is_short);
     asm.alu64(Sub, R4, R0);
     asm.jmp(Ge, R8, R4, hole);
+    // No branches: each would double what the verifier has to follow.
+    asm.alu64(Sub, R4, 1);
+    asm.mov64(R9, 0);
+    for (bound, flag) in [(R4, IS_LAST_OF_PIECE), (R7, IS_FIRST_OF_PIECE)] {
+        // -1 if they are equal, else not negative.
+        asm.mov64(R1, R8);
+        asm.alu64(Xor, R1, bound);
+        asm.alu64(Sub, R1, 1);
+        asm.alu64(Arsh, R1, 63);
+        asm.alu64(And, R1, flag);
+        asm.alu64(Or, R9, R1);
+    }
     asm.alu64(Sub, R8, R7);
     load_field(asm, R2, RecordField::ShapeMask);
     asm.alu64(And, R2, R3);

@@ -4,14 +4,14 @@ use unspool_bpf::insn::{AluOp, Cond, Reg, Size};
 use unspool_bpf::{Arena, Assembler, Subprog};
 use unspool_rows::{LoadBias, RuntimeAddr};
 
-use crate::record::{ArenaRecord, ArenaWriteError};
 use crate::search::{read, upper_bound};
+use crate::table::{ArenaRecord, ArenaWriteError};
 
 use Reg::{R0, R1, R2, R3, R5, R8};
 use Size::{DW, W};
 
 /// A range of a process' addresses, and the table of its module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ModuleMapping {
     /// The first address.
     pub start: RuntimeAddr,

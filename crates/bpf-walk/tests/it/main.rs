@@ -1,4 +1,5 @@
-//! Look-ups by programs in the kernel, compared with those of `unspool-compiled-table`.
+//! Programs in the kernel: look-ups compared with those of `unspool-compiled-table`, and walks
+//! compared with the interpreter of `unspool-rows`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,3 +13,6 @@
 #[expect(dead_code, reason = "others use more of it")]
 mod generate;
 mod lookup;
+mod own_thread;
+mod sys;
+mod walk;
