@@ -208,12 +208,23 @@ fn run() -> Result<ExitCode, Error> {
     Ok(ExitCode::from(u8::from(!is_clean)))
 }
 
-/// Runs all tests of `bpf` and `bpf-walk`; returns whether they passed.
+/// Runs all tests of `bpf` and `bpf-walk`, and the walks in the kernel of `sampler`; returns whether
+/// they passed.
 fn bpf() -> Result<bool, Error> {
     let mut command = Command::new(cargo());
     command.args(["test", "-p", "unspool-bpf", "-p", "unspool-bpf-walk"]);
     command.args(["--", "--include-ignored"]);
-    Ok(command.status()?.success())
+    let mut recordings = Command::new(cargo());
+    recordings.args([
+        "test",
+        "-p",
+        "unspool-sampler",
+        "--test",
+        "it",
+        "--",
+        "--ignored",
+    ]);
+    Ok(command.status()?.success() && recordings.status()?.success())
 }
 
 /// Runs the test `soak` for longer; returns whether it passed.

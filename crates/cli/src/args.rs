@@ -266,6 +266,13 @@ pub(crate) struct RecordArgs {
     /// what `unspool stack --args` needs (docs/arguments.md).
     #[arg(long, value_name = "FUNCTION[:ARG],...", value_delimiter = ',', value_parser = parse_wanted)]
     pub(crate) args: Vec<(String, Option<String>)>,
+    /// Where stacks are walked.
+    ///
+    /// `copy` walks copies of stacks, which the kernel makes up to 64 KiB. `kernel` walks stacks of
+    /// any size where they are, by a BPF program: it needs root, or CAP_BPF, CAP_PERFMON and
+    /// CAP_SYS_PTRACE, and Linux 6.9. It walks copies of those that the program cannot finish.
+    #[arg(long, value_enum, value_name = "ENGINE", default_value = "copy")]
+    pub(crate) unwind: UnwindEngineArg,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<TableFormArg>,
@@ -285,6 +292,13 @@ pub(crate) struct RecordArgs {
     /// perf's option, which asks for stacks of a kind.
     #[arg(long, hide = true, value_name = "MODE")]
     pub(crate) call_graph: Option<OsString>,
+}
+
+/// Where stacks are walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UnwindEngineArg {
+    Copy,
+    Kernel,
 }
 
 /// How often samples are taken.

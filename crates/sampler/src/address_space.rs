@@ -1,6 +1,7 @@
 //! The mappings of a process, as its samples see them.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use unspool_elf::SegmentMapping;
@@ -28,6 +29,24 @@ pub(crate) enum RegionContent {
     Unusable(Arc<FileProblem>),
     /// Memory without a file, such as code made at run time: its contents, if they can be read.
     Anonymous(Option<Arc<AnonymousCode<LiveMemory>>>),
+}
+
+impl RegionContent {
+    /// Whether an address has the same row in both.
+    fn is_same_code(&self, other: &RegionContent) -> bool {
+        match (self, other) {
+            (
+                RegionContent::File { file, bias, .. },
+                RegionContent::File {
+                    file: other,
+                    bias: other_bias,
+                    ..
+                },
+            ) => Arc::ptr_eq(file, other) && bias == other_bias,
+            (RegionContent::File { .. }, _) | (_, RegionContent::File { .. }) => false,
+            _ => true,
+        }
+    }
 }
 
 /// A range of addresses with executable code.
@@ -66,6 +85,8 @@ pub struct ProcessSpace {
     high_slots: HashSet<ModuleSlot>,
     /// The unwind tables of code that is in no file.
     jit: JitTables,
+    /// How often code was mapped where there was other code before.
+    replacements: u32,
 }
 
 impl ProcessSpace {
@@ -93,6 +114,8 @@ impl ProcessSpace {
             start: region.end,
             ..old.clone()
         });
+        let is_other = |old: &Region| !old.content.is_same_code(&region.content);
+        self.replacements += u32::from(overlapped.iter().any(is_other));
         let place = region.place();
         let new = head.into_iter().chain([region]).chain(tail);
         self.regions.splice(first..last, new);
@@ -116,6 +139,24 @@ impl ProcessSpace {
             Some(place) => drop(self.high_slots.insert(place)),
             None => {}
         }
+    }
+
+    /// How often code was mapped where there was other code before.
+    pub(crate) fn replacements(&self) -> u32 {
+        self.replacements
+    }
+
+    /// The ranges of addresses with files, ascending, and the files with their load biases.
+    pub(crate) fn files(
+        &self,
+    ) -> impl Iterator<Item = (Range<RuntimeAddr>, &Arc<ModuleFile>, LoadBias)> {
+        self.regions.iter().filter_map(|region| {
+            let range = RuntimeAddr(region.start)..RuntimeAddr(region.end);
+            match &region.content {
+                RegionContent::File { file, bias, .. } => Some((range, file, *bias)),
+                _ => None,
+            }
+        })
     }
 
     fn region(&self, addr: RuntimeAddr) -> Option<&Region> {

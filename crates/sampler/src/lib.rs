@@ -15,6 +15,7 @@ mod address_space;
 mod arguments;
 mod compile_queue;
 mod jit;
+mod kernel_walk;
 mod live_files;
 mod module_files;
 mod perf_import;
@@ -28,6 +29,7 @@ mod unwinder;
 pub use address_space::ProcessSpace;
 pub use arguments::{ArgumentFilter, FindTable, UnmatchedRequest};
 pub use jit::JitProcess;
+pub use kernel_walk::KernelWalkError;
 pub use live_files::{LiveFiles, ProcessRoot};
 pub use module_files::{Distinction, LocatedFile, MappedFileFinder, ModuleFile, ModuleFiles};
 pub use perf_import::{
@@ -36,6 +38,7 @@ pub use perf_import::{
 pub use processes::Processes;
 pub use record::{
     ChildProcess, RecordError, RecordNotice, RecordOptions, RecordProgress, RecordSummary,
-    RecordTarget, RecordUpdate, Recording,
+    RecordTarget, RecordUpdate, Recording, UnwindEngine,
 };
+pub use unspool_bpf_walk::{HandOver, WalkCounts};
 pub use unwinder::{Unwinder, UnwoundStack};

@@ -16,6 +16,7 @@ use unspool_unwind::FileTables;
 use crate::arguments::{ArgumentFilter, FileArguments};
 use crate::compile_queue::Compiler;
 use crate::jit::{JitDumpReader, JitProcess};
+use crate::kernel_walk::ArenaTables;
 use crate::live_files::{LiveMemory, ProcessRoot};
 
 /// A file that some process has mapped, with its unwind tables.
@@ -35,6 +36,8 @@ pub struct ModuleFile {
     pub(crate) content: OnceLock<Option<ContentKey>>,
     /// The requests for its functions' arguments, once its argument table is available.
     pub(crate) arguments: OnceLock<FileArguments>,
+    /// The address of its compiled table's record in the arena of walks in the kernel.
+    pub(crate) arena_record: OnceLock<u64>,
 }
 
 impl ModuleFile {
@@ -158,18 +161,19 @@ impl ModuleFiles {
     /// Takes compiled tables from a store, and compiles missing ones into it.
     #[must_use]
     pub fn new(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
-        ModuleFiles::with_arguments(finder, store, None)
+        ModuleFiles::for_recording(finder, store, None, None)
     }
 
-    /// The same, and prepares argument tables.
-    pub(crate) fn with_arguments(
+    /// The same, and prepares argument tables, and copies compiled tables to an arena.
+    pub(crate) fn for_recording(
         finder: Box<dyn MappedFileFinder>,
         store: Store,
         filter: Option<Arc<ArgumentFilter>>,
+        arena_tables: Option<Arc<ArenaTables>>,
     ) -> Self {
         let files = ModuleFiles::without_compiler(finder, store);
         ModuleFiles {
-            compiler: Compiler::start(Arc::clone(&files.store), filter.clone()),
+            compiler: Compiler::start(Arc::clone(&files.store), filter.clone(), arena_tables),
             filter,
             ..files
         }
@@ -259,6 +263,7 @@ impl ModuleFiles {
             root,
             content: OnceLock::new(),
             arguments: OnceLock::new(),
+            arena_record: OnceLock::new(),
         });
         self.next += 1;
         if elf.build_id().is_some() {

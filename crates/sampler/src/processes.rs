@@ -116,6 +116,11 @@ impl Processes {
         }
     }
 
+    /// The mappings of a process, if they are known.
+    pub(crate) fn known_space(&self, pid: u32) -> Option<&Arc<ProcessSpace>> {
+        self.spaces.get(&pid)
+    }
+
     /// Removes processes that have exited.
     fn forget_ended(&mut self) {
         let (files, spaces, dumps) = (&self.files, &mut self.spaces, &mut self.dumps);

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unspool_bpf_walk::WalkCounts;
 use unspool_host::Remedy;
 use unspool_perf_events::{EventTarget, OpenError, PerfEvent, Record, RingError, SampleRate};
 use unspool_process::file_provider::FileProblem;
@@ -16,6 +17,7 @@ use unspool_rows::Arch;
 use unspool_table_store::Store;
 
 use crate::arguments::{ArgumentFilter, ArgumentRecorder, UnmatchedRequest};
+use crate::kernel_walk::{Directory, KernelWalk, KernelWalkError};
 use crate::live_files::LiveFiles;
 use crate::module_files::ModuleFiles;
 use crate::processes::Processes;
@@ -33,7 +35,7 @@ pub use process_names::ChildProcess;
 
 use copy_size::CopySizer;
 use events::{EventScope, Events};
-pub(crate) use merge::RingKind;
+pub(crate) use merge::{RingKind, Taken};
 pub(crate) use process_names::ProcessNames;
 pub(crate) use writer::RecordWriter;
 
@@ -63,6 +65,19 @@ pub struct RecordOptions {
     pub duration: Option<Duration>,
     /// The functions whose arguments are recorded; `None` for none.
     pub arguments: Option<Arc<ArgumentFilter>>,
+    /// Where stacks are walked.
+    pub unwind: UnwindEngine,
+}
+
+/// Where stacks are walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnwindEngine {
+    /// In this process: the kernel copies each stack, up to 64 KiB.
+    #[default]
+    Copy,
+    /// In the kernel: stacks of any size. Walks that do not reach the stack's root there are
+    /// repeated in this process.
+    Kernel,
 }
 
 /// The setting that allows a user to sample the kernel.
@@ -110,6 +125,9 @@ pub enum RecordError {
     /// The kernel refused an operation on rings or events.
     #[error("cannot set up the events")]
     Ring(#[source] io::Error),
+    /// Stacks cannot be walked in the kernel.
+    #[error("cannot walk stacks in the kernel: `--unwind copy` needs no BPF")]
+    KernelWalk(#[from] KernelWalkError),
     /// Without permission to sample the kernel, context switches are not reported.
     #[error(
         "cannot record when threads stop running: kernel.perf_event_paranoid is above 1: {KERNEL_REMEDY}"
@@ -169,6 +187,8 @@ pub struct RecordSummary {
     pub unusable: Vec<Arc<FileProblem>>,
     /// Requests for arguments that nothing matched.
     pub unmatched_arguments: Vec<UnmatchedRequest>,
+    /// The numbers of walks in the kernel, if there were any.
+    pub walks: Option<WalkCounts>,
 }
 
 /// The progress of a recording.
@@ -201,12 +221,16 @@ pub struct Recording {
     options: RecordOptions,
     command: Option<PausedCommand>,
     watched: Vec<OwnedFd>,
+    walk: Option<KernelWalk>,
     /// The limitations to report to the user.
     pub notices: Vec<RecordNotice>,
 }
 
 /// The longest time between two checks of all rings, in milliseconds.
 const POLL_TIMEOUT_MS: i32 = 50;
+
+/// The same while new mappings will soon be known.
+const HURRIED_POLL_TIMEOUT_MS: i32 = 5;
 
 /// The interval at which records are written and progress is reported.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
@@ -246,8 +270,19 @@ impl Recording {
             from_exec: held.is_some(),
         };
         let events = Events::open(&options, scope, &mut notices)?;
+        let walk = match options.unwind {
+            UnwindEngine::Copy => None,
+            UnwindEngine::Kernel => {
+                let mut walk = KernelWalk::new(events::possible_cpus())?;
+                events
+                    .on_cpu()
+                    .try_for_each(|counter| walk.attach(counter))?;
+                Some(walk)
+            }
+        };
         Ok(Recording {
             events,
+            walk,
             signals,
             options,
             command: held,
@@ -328,8 +363,12 @@ impl Recording {
         let unwinder = Unwinder::new(Arch::X86_64, store.form());
         let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
         let filter = self.options.arguments;
-        let files =
-            ModuleFiles::with_arguments(Box::new(LiveFiles::default()), store, filter.clone());
+        let files = ModuleFiles::for_recording(
+            Box::new(LiveFiles::default()),
+            store,
+            filter.clone(),
+            self.walk.as_ref().map(|walk| Arc::clone(&walk.tables)),
+        );
         let processes = Processes::new(files);
         let started = Instant::now();
         let child = match self.command {
@@ -356,7 +395,10 @@ impl Recording {
                 unwinder.with_live_threads(),
                 ProcessNames::running(),
             )
-            .with_arguments(filter.is_some().then(ArgumentRecorder::default)),
+            .with_arguments(filter.is_some().then(ArgumentRecorder::default))
+            .with_directory(self.walk.is_some().then(Directory::default)),
+            walk: self.walk,
+            is_hurried: false,
             filter,
             copy_sizer: self
                 .events
@@ -403,6 +445,9 @@ struct RecordLoop<W: Write> {
     /// The time of the last flush.
     last_flush: Instant,
     writer: RecordWriter<W>,
+    walk: Option<KernelWalk>,
+    /// Whether new mappings will soon be known: walks in the kernel need them.
+    is_hurried: bool,
     filter: Option<Arc<ArgumentFilter>>,
     damaged: u64,
     /// Why and since when nothing is recorded.
@@ -418,6 +463,9 @@ impl<W: Write> RecordLoop<W> {
         }
         self.last_flush = Instant::now();
         self.shrink_copies();
+        if let Some(walk) = &self.walk {
+            self.writer.forget_ended(walk);
+        }
         self.writer.flush()?;
         Ok(Some(RecordProgress {
             completeness: self.writer.completeness(),
@@ -443,7 +491,11 @@ impl<W: Write> RecordLoop<W> {
             .chain(self.watched.iter().map(|process| process.as_fd()))
             .chain(rings)
             .collect();
-        let ready = match sys::wait(&files, POLL_TIMEOUT_MS) {
+        let timeout = match self.is_hurried {
+            true => HURRIED_POLL_TIMEOUT_MS,
+            false => POLL_TIMEOUT_MS,
+        };
+        let ready = match sys::wait(&files, timeout) {
             Ok(ready) => ready,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
             Err(error) => return Err(RecordError::System(error)),
@@ -489,16 +541,26 @@ impl<W: Write> RecordLoop<W> {
     fn process_rings(&mut self, until: u64) -> io::Result<()> {
         let mut failure = None;
         let (scribe, copies) = (&mut self.writer, &mut self.copy_sizer);
-        self.damaged += merge::take(&mut self.events.sources, until, |kind, origin, record| {
-            if let (RingKind::OnCpu, Record::Sample(sample), Some(copies)) =
-                (kind, record, &mut *copies)
+        let (sources, walk) = (&mut self.events.sources, self.walk.as_mut());
+        let taken = merge::take(sources, walk, until, |taken| {
+            if let (Taken::Event(RingKind::OnCpu, _, Record::Sample(sample)), Some(copies)) =
+                (taken, &mut *copies)
             {
                 copies.note(&sample.stack);
             }
             if failure.is_none() {
-                failure = scribe.note(kind, origin, record).err();
+                failure = match taken {
+                    Taken::Event(kind, origin, record) => scribe.note(kind, origin, record).err(),
+                    Taken::Walk(walk) => scribe.walked_sample(walk).err(),
+                };
             }
         });
+        self.damaged += taken.damaged;
+        self.is_hurried = false;
+        if let Some(walk) = &self.walk {
+            self.writer.publish(walk);
+            self.is_hurried = taken.has_young_tasks || walk.tables.is_loading();
+        }
         if let Some(size) = self.copy_sizer.as_mut().and_then(CopySizer::grow) {
             self.events.copy_up_to(size);
         }
@@ -535,6 +597,7 @@ impl<W: Write> RecordLoop<W> {
         Ok(RecordSummary {
             completeness: written.completeness,
             unusable: written.unusable,
+            walks: self.walk.as_ref().map(KernelWalk::counts),
             unmatched_arguments: self.filter.map_or_else(Vec::new, |wanted| wanted.missing()),
             status,
             still_running: going_on,

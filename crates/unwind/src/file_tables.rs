@@ -15,7 +15,7 @@ use unspool_rows::{Abi, CodeAddr, LoadBias, Registers, Row, RuntimeAddr, Vaddr};
 use unspool_synthesis::ExitRows;
 use unspool_table_store::{
     NativeObject, NativeTableError, Store, StoreError, TableBytes, TableSource, code, compile,
-    embedded, find_or_synthesize, own_key, section_lookup,
+    embedded, embedded_bytes, find_or_synthesize, own_key, section_lookup,
 };
 
 use crate::exit_code::{FileCode, SharedExitRows};
@@ -250,6 +250,18 @@ impl FileTables {
     #[must_use]
     pub fn is_compiled(&self) -> bool {
         self.opened().is_some()
+    }
+
+    /// The bytes of the compiled table. `None` if there is none.
+    #[must_use]
+    pub fn compiled_bytes(&self) -> Option<&[u8]> {
+        self.opened()?;
+        let source = self.compiled.get()?.borrow_owner();
+        match &source.bytes {
+            TableBytes::Embedded => embedded_bytes(&source.file).ok()?,
+            TableBytes::Mapped(map) => Some(map),
+            TableBytes::Memory(bytes) => Some(bytes),
+        }
     }
 
     /// Stops using the compiled table; returns whether it was in use.

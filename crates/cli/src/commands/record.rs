@@ -16,11 +16,11 @@ use unspool_perf_events::{PerfEvent, SampleRate};
 use unspool_profile::Meta;
 use unspool_sampler::{
     ArgumentFilter, RecordError, RecordOptions, RecordSummary, RecordTarget, RecordUpdate,
-    Recording,
+    Recording, UnwindEngine,
 };
-use unspool_table_store::Store;
+use unspool_table_store::{Store, TableForm};
 
-use crate::args::{Frequency, RecordArgs};
+use crate::args::{Frequency, RecordArgs, UnwindEngineArg};
 use crate::output::{self, ExitCodes};
 
 mod display;
@@ -52,8 +52,17 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         off_cpu: args.off_cpu,
         duration: args.duration,
         arguments: wanted(args).map(Arc::new),
+        unwind: match args.unwind {
+            UnwindEngineArg::Copy => UnwindEngine::Copy,
+            UnwindEngineArg::Kernel => UnwindEngine::Kernel,
+        },
     };
     let store = super::store(args.no_cache, args.tables)?;
+    let needs_copies = options.arguments.is_some() || store.form() == TableForm::Native;
+    anyhow::ensure!(
+        options.unwind == UnwindEngine::Copy || !needs_copies,
+        "--unwind kernel: --args and native tables need copies of stacks: use --unwind copy"
+    );
     if let Some(wanted) = &options.arguments {
         prepare(wanted, args, &store);
     }

@@ -12,7 +12,7 @@ use unspool_rows::Arch;
 
 use super::copy_size::CopySize;
 use super::merge::{RingKind, RingSource};
-use super::{RecordError, RecordNotice, RecordOptions};
+use super::{RecordError, RecordNotice, RecordOptions, UnwindEngine};
 
 /// The preferred memory of the sample rings, in bytes: all together, and each. A sample takes the
 /// full requested copy size in it, even for a small stack.
@@ -43,6 +43,8 @@ pub(crate) struct Events {
     /// Their counterparts with small copies, in the same rings and order; empty if not available.
     /// Only one of the two sets is enabled.
     small: Vec<Counter>,
+    /// Whether mapping and task records are read at once: walks in the kernel need them.
+    wakes_by_tasks: bool,
 }
 
 /// The target of the events, and when they start.
@@ -59,7 +61,7 @@ impl Events {
         scope: EventScope<'_>,
         notices: &mut Vec<RecordNotice>,
     ) -> Result<Events, RecordError> {
-        let cpus = online_cpus();
+        let cpus = cpus("online");
         let mut setup = EventAttr {
             event: options.event.clone().unwrap_or_else(PerfEvent::cycles),
             rate: options.rate,
@@ -81,6 +83,7 @@ impl Events {
             event: setup.event.clone(),
             large: 0..0,
             small: Vec::new(),
+            wakes_by_tasks: options.unwind == UnwindEngine::Kernel,
         };
         let tasks = EventAttr {
             event: PerfEvent::dummy(),
@@ -138,6 +141,12 @@ impl Events {
         if self.small.len() != self.large.len() {
             self.small.clear();
         }
+    }
+
+    /// The counters whose samples are of running threads.
+    pub(crate) fn on_cpu(&self) -> impl Iterator<Item = &Counter> {
+        let large = self.counters.get(self.large.clone()).unwrap_or_default();
+        large.iter().chain(&self.small)
     }
 
     /// Whether both copy sizes are available.
@@ -203,7 +212,10 @@ impl Events {
         size: usize,
     ) -> Result<(), RecordError> {
         let mut setup = attr.clone();
-        setup.wake_after = u32::try_from(size / 4).unwrap_or(u32::MAX);
+        setup.wake_after = match (kind, self.wakes_by_tasks) {
+            (RingKind::Tasks, true) => 1,
+            _ => u32::try_from(size / 4).unwrap_or(u32::MAX),
+        };
         for cpu in cpus {
             let mut owner = None;
             for whom in scope.target {
@@ -310,9 +322,16 @@ fn find_event(
     }
 }
 
-/// The online CPUs.
-fn online_cpus() -> Vec<u32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+/// The number of CPUs that there can ever be.
+pub(crate) fn possible_cpus() -> usize {
+    let last = cpus("possible").last().copied().unwrap_or(0);
+    usize::try_from(last).unwrap_or(0) + 1
+}
+
+/// The CPUs that are `online` or `possible`.
+fn cpus(kind: &str) -> Vec<u32> {
+    let path = format!("/sys/devices/system/cpu/{kind}");
+    let text = fs::read_to_string(path).unwrap_or_default();
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)

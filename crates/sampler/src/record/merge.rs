@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use unspool_bpf_walk::WalkRecord;
 use unspool_perf_events::{BadRecord, Record, Ring, SampleFormat, SampleId};
+
+use crate::kernel_walk::KernelWalk;
 
 /// The kind of samples in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,18 +36,38 @@ impl RingSource {
     }
 }
 
+/// A record of any ring.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Taken<'r> {
+    /// Of a performance event.
+    Event(RingKind, SampleId, &'r Record<'r>),
+    /// Of a complete walk in the kernel.
+    Walk(&'r WalkRecord<'r>),
+}
+
 /// The longest time in nanoseconds between a record's timestamp and when it can be read.
 const MAX_RECORD_DELAY_NS: u64 = 1_000_000;
 
-/// Processes all complete records of some rings in the order of their times. Records qualify if
+/// The result of [`take`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TakeSummary {
+    /// The number of damaged records.
+    pub(crate) damaged: u64,
+    /// Whether mapping or task records are still too young.
+    pub(crate) has_young_tasks: bool,
+}
+
+/// Processes all complete records of some rings, and of walks, in the order of their times. Walks
+/// of different processors can be out of order by the duration of a walk. Records qualify if
 /// they are older than `now` by [`MAX_RECORD_DELAY_NS`]: no ring can get an older one.
 ///
-/// Damaged records are left out; returns their number.
+/// Damaged records are left out.
 pub(crate) fn take(
     sources: &mut [RingSource],
+    mut walks: Option<&mut KernelWalk>,
     now: u64,
-    mut each: impl FnMut(RingKind, SampleId, &Record<'_>),
-) -> u64 {
+    mut each: impl FnMut(Taken<'_>),
+) -> TakeSummary {
     let until = now.saturating_sub(MAX_RECORD_DELAY_NS);
     let mut damaged = 0;
     let mut firsts = BinaryHeap::with_capacity(sources.len());
@@ -52,29 +75,46 @@ pub(crate) fn take(
         source.ring.refresh();
         firsts.extend(source.first_time().map(|time| Reverse((time, number))));
     }
+    // The number after those of the sources.
+    let walk_number = sources.len();
+    let first_walk = |walks: &mut Option<&mut KernelWalk>| {
+        let time = walks.as_mut()?.first_record()?.time;
+        Some(Reverse((time, walk_number)))
+    };
+    firsts.extend(first_walk(&mut walks));
     while let Some(Reverse((time, number))) = firsts.pop() {
-        let Some(source) = sources.get_mut(number) else {
-            break;
-        };
         if time > until {
             break;
         }
+        let Some(source) = sources.get_mut(number) else {
+            if let Some(walks) = &mut walks {
+                walks
+                    .first_record()
+                    .iter()
+                    .for_each(|walk| each(Taken::Walk(walk)));
+                walks.skip_record();
+            }
+            firsts.extend(first_walk(&mut walks));
+            continue;
+        };
         match read(source, &mut each) {
             Ok(()) => {}
             Err(_) => damaged += 1,
         }
         firsts.extend(source.first_time().map(|time| Reverse((time, number))));
     }
+    let mut has_young_tasks = false;
     for source in sources {
         source.ring.release();
+        has_young_tasks |= source.kind == RingKind::Tasks && source.first_time().is_some();
     }
-    damaged
+    TakeSummary {
+        damaged,
+        has_young_tasks,
+    }
 }
 
-fn read(
-    source: &mut RingSource,
-    each: &mut impl FnMut(RingKind, SampleId, &Record<'_>),
-) -> Result<(), BadRecord> {
+fn read(source: &mut RingSource, each: &mut impl FnMut(Taken<'_>)) -> Result<(), BadRecord> {
     let RingSource {
         kind,
         format: layout,
@@ -86,7 +126,7 @@ fn read(
     };
     let result = layout
         .read(header, bytes)
-        .map(|(origin, record)| each(kind, origin, &record));
+        .map(|(origin, record)| each(Taken::Event(kind, origin, &record)));
     source.ring.skip(header);
     // A full ring loses new records, so the kernel gets its memory back earlier.
     source.ring.release_if_large();

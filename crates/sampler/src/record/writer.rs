@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use unspool_perf_events::{MmapRecord, Record, SampleId, SampleRecord};
 use unspool_profile::{
-    Completeness, CpuState, LossOrigin, LostSamples, ProcessId, ProfileProcess, ProfileThread,
-    ProfileUpdate, ProfileWriter, StackEnd, StackId, ThreadId, Time,
+    Completeness, CpuState, FrameEvidence, LossOrigin, LostSamples, ProcessId, ProfileProcess,
+    ProfileThread, ProfileUpdate, ProfileWriter, RawFrame, StackEnd, StackId, ThreadId, Time,
 };
 
+use unspool_bpf_walk::WalkRecord;
 use unspool_process::file_provider::FileProblem;
+use unspool_rows::CodeAddr;
 
 use super::code_seen::CodeSeen;
 use super::merge::RingKind;
 use super::process_names::{ChildProcess, ProcessNames};
 use crate::arguments::{ArgumentRecorder, UnwoundSample};
+use crate::kernel_walk::{Directory, KernelWalk};
 use crate::processes::Processes;
 use crate::unwinder::Unwinder;
 
@@ -32,6 +35,10 @@ pub(crate) struct RecordWriter<W: Write> {
     arguments: Option<ArgumentRecorder>,
     /// The blocked threads, by their IDs.
     blocked: HashMap<u32, BlockedThread>,
+    /// The processes that walks in the kernel know, if there are such walks.
+    directory: Option<Directory>,
+    /// The frames of the last walk in the kernel.
+    walked: Vec<RawFrame>,
 }
 
 /// A finished profile.
@@ -77,7 +84,15 @@ impl<W: Write> RecordWriter<W> {
             code_seen: CodeSeen::default(),
             arguments: None,
             blocked: HashMap::new(),
+            directory: None,
+            walked: Vec::new(),
         }
+    }
+
+    /// Keeps a directory of processes for walks in the kernel.
+    pub(crate) fn with_directory(mut self, directory: Option<Directory>) -> Self {
+        self.directory = directory;
+        self
     }
 
     /// Records the arguments of functions.
@@ -150,6 +165,9 @@ impl<W: Write> RecordWriter<W> {
             self.processes.renumber();
             self.unwinder.forget().map_err(io::Error::other)?;
         }
+        if let Some(directory) = &mut self.directory {
+            directory.note(record, &self.processes);
+        }
         Ok(())
     }
 
@@ -211,6 +229,9 @@ impl<W: Write> RecordWriter<W> {
         let time = Time(sample_id.time);
         let thread = self.thread(sample_id.pid, sample_id.tid, time, None);
         let space = self.processes.space(sample_id.pid);
+        if let Some(directory) = &mut self.directory {
+            directory.note_handed_over(sample_id.pid, &self.processes);
+        }
         let stack = self.unwinder.unwind(&space, sample_id.tid, sample);
         let taken = UnwoundSample {
             space: &space,
@@ -254,6 +275,67 @@ impl<W: Write> RecordWriter<W> {
             state: CpuState::OnCpu,
             end,
         })
+    }
+
+    /// Writes a sample whose stack was walked in the kernel.
+    pub(crate) fn walked_sample(&mut self, walk: &WalkRecord<'_>) -> io::Result<()> {
+        let time = Time(walk.time);
+        let thread = self.thread(walk.pid, walk.tid, time, None);
+        let space = self.processes.space(walk.pid);
+        let directory = self.directory.as_ref();
+        let is_right = directory.is_some_and(|it| it.is_current(walk.pid, walk.generation));
+        self.walked.clear();
+        self.walked
+            .extend(walk.kernel_frames().map(|address| RawFrame {
+                code: CodeAddr::Instruction(address),
+                evidence: FrameEvidence::Kernel,
+                arguments: None,
+            }));
+        let user = walk.user_frames().enumerate().filter(|_| is_right);
+        self.walked.extend(user.map(|(number, code)| RawFrame {
+            code,
+            evidence: match number {
+                0 => FrameEvidence::Registers,
+                _ => FrameEvidence::Cfi,
+            },
+            arguments: None,
+        }));
+        let code_seen = &mut self.code_seen;
+        let stack = self
+            .writer
+            .stack(thread.id, &self.walked, |known, address| {
+                code_seen.locate(known, &space, thread.process, address)
+            });
+        code_seen.name_unusable(&mut self.writer);
+        self.writer.sample(&unspool_profile::ProfileSample {
+            time,
+            thread: thread.id,
+            cpu: walk.cpu,
+            stack,
+            weight: walk.period,
+            state: CpuState::OnCpu,
+            end: match is_right {
+                true => StackEnd::Outermost,
+                false => StackEnd::NotUnwound,
+            },
+        })
+    }
+
+    /// Gives walks in the kernel the mappings of all processes that have changed.
+    pub(crate) fn publish(&mut self, walk: &KernelWalk) {
+        if let Some(directory) = &mut self.directory {
+            if walk.tables.take_changed() {
+                directory.change_all();
+            }
+            directory.publish(&walk.maps, &self.processes);
+        }
+    }
+
+    /// Forgets processes that have exited.
+    pub(crate) fn forget_ended(&mut self, walk: &KernelWalk) {
+        if let Some(directory) = &mut self.directory {
+            directory.forget_ended(&walk.maps, &self.processes);
+        }
     }
 
     /// A thread runs again: its sample covers the time that it was blocked.

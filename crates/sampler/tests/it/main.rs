@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use unspool_elf::ElfFile;
 use unspool_files::output::create;
 use unspool_perf_events::{DataFile, PerfEvent, SampleRate};
 use unspool_profile::{
     CodeLocation, Completeness, CpuState, FrameEvidence, Meta, Profile, ProfileSample, StackEnd,
 };
-use unspool_sampler::{RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, import};
-use unspool_table_store::Store;
+use unspool_sampler::{
+    RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, UnwindEngine, import,
+};
+use unspool_table_store::{Store, TableSource, compile};
 use unspool_testing::{Finish as _, command, tool};
 
 /// Recurses to the depth in its argument, through frames of different sizes. It stays there until
@@ -186,12 +189,51 @@ fn options() -> RecordOptions {
         off_cpu: false,
         duration: None,
         arguments: None,
+        unwind: UnwindEngine::Copy,
+    }
+}
+
+fn in_kernel() -> RecordOptions {
+    RecordOptions {
+        unwind: UnwindEngine::Kernel,
+        ..options()
     }
 }
 
 fn record(name: &str, target: RecordTarget, options: RecordOptions) -> (RecordSummary, Profile) {
+    record_with(
+        Store::from_environment().without_cache(),
+        name,
+        target,
+        options,
+    )
+}
+
+/// A store that has the tables of a program and of the C library: walks in the kernel need them,
+/// and compiling can take longer than the program runs.
+fn store_for(program: &TestProgram) -> Store {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-tables");
+    let store = Store::new(None, Some(folder.into()), None);
+    for path in [
+        program.path.as_path(),
+        Path::new("/lib/x86_64-linux-gnu/libc.so.6"),
+        Path::new("/lib64/ld-linux-x86-64.so.2"),
+    ] {
+        let file = ElfFile::open(path).unwrap();
+        let file = store.stable(&file);
+        let compiled = compile(&file, TableSource::Auto).unwrap();
+        store.keep(&file, &compiled.encoded.bytes).unwrap();
+    }
+    store
+}
+
+fn record_with(
+    store: Store,
+    name: &str,
+    target: RecordTarget,
+    options: RecordOptions,
+) -> (RecordSummary, Profile) {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.prof"));
-    let store = Store::from_environment().without_cache();
     let recording = Recording::prepare(target, options).expect("perf_event_paranoid is 2 or less");
     let (file, _) = create(&path).unwrap();
     let summary = recording.run(file, store, Meta::default(), |_| {}).unwrap();
@@ -243,14 +285,67 @@ fn every_stack_of_a_command_is_the_one_that_it_has() {
     assert_stacks(&program, &profile, 30);
 }
 
+/// 786 frames, of which the copied part of the stack has fewer than half.
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn stacks_are_walked_in_the_kernel() {
+    let program = TestProgram::build("walked", &["-DSECONDS=3"]);
+    for depth in [0, 30, 390] {
+        let target = RecordTarget::Command(program.command(&[&depth.to_string()]));
+        let (summary, profile) = record_with(store_for(&program), "walked", target, in_kernel());
+        assert_stacks(&program, &profile, depth);
+        let walks = summary.walks.unwrap();
+        let handed_over: u64 = walks.handed_over.iter().sum();
+        let all = walks.complete + handed_over;
+        assert!(walks.complete * 100 >= all * 90, "{walks:?}");
+        // Only of the first samples, which come before the process is known.
+        assert!(summary.completeness.spliced <= handed_over, "{walks:?}");
+    }
+}
+
+/// A process that replaces code is not walked in the kernel, and one that forks or calls `exec` is.
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn processes_whose_mappings_change_have_right_stacks() {
+    let program = TestProgram::build("walked_forked", &[]);
+    let target = RecordTarget::Command(program.command(&["12", "fork"]));
+    let (summary, profile) = record_with(store_for(&program), "walked_forked", target, in_kernel());
+    assert_stacks(&program, &profile, 12);
+    let walks = summary.walks.unwrap();
+    assert!(walks.complete > 20, "{walks:?}");
+    check_replaced_libraries("walked_churn", in_kernel());
+}
+
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn running_processes_are_walked_in_the_kernel() {
+    let program = TestProgram::build("walked_attached", &["-static", "-DSECONDS=60"]);
+    let mut child = program.command(&["20"]).spawn().unwrap();
+    let mut options = in_kernel();
+    options.duration = Some(Duration::from_secs(1));
+    let target = RecordTarget::Processes(vec![child.id()]);
+    let (summary, profile) = record_with(store_for(&program), "walked_attached", target, options);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_stacks(&program, &profile, 20);
+    let walks = summary.walks.unwrap();
+    assert!(walks.complete > 20, "{walks:?}");
+}
+
 #[test]
 fn libraries_that_are_unloaded_and_replaced() {
-    let program = TestProgram::from_text(CHURN, "churn", &["-ldl"]);
-    let libraries = [("churn256", "-DPAD=240"), ("churn512", "-DPAD=496")]
-        .map(|(name, pad)| TestProgram::from_text(LIBRARY, name, &["-fPIC", "-shared", pad]));
+    check_replaced_libraries("churn", options());
+}
+
+fn check_replaced_libraries(name: &str, options: RecordOptions) {
+    let program = TestProgram::from_text(CHURN, name, &["-ldl"]);
+    let libraries = [("256", "-DPAD=240"), ("512", "-DPAD=496")].map(|(suffix, pad)| {
+        let name = format!("{name}{suffix}");
+        TestProgram::from_text(LIBRARY, &name, &["-fPIC", "-shared", pad])
+    });
     let mut command = program.command(&[]);
     command.args(libraries.iter().map(|library| &library.path));
-    let (summary, profile) = record("churn", RecordTarget::Command(command), options());
+    let (summary, profile) = record(name, RecordTarget::Command(command), options);
     assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
     let mut counts = [0, 0];
     for sample in profile.samples() {

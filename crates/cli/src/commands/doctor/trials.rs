@@ -12,7 +12,9 @@ use unspool_perf_events::{
 use unspool_process::{ProcessError, TracedCommand};
 use unspool_profile::Meta;
 use unspool_rows::Arch;
-use unspool_sampler::{RecordError, RecordNotice, RecordOptions, RecordTarget, Recording};
+use unspool_sampler::{
+    RecordError, RecordNotice, RecordOptions, RecordTarget, Recording, UnwindEngine,
+};
 use unspool_table_store::Store;
 
 /// The events to try, and their use.
@@ -142,6 +144,7 @@ fn record() -> Result<RecordTrial, RecordError> {
         off_cpu: false,
         duration: Some(TRIAL_TIMEOUT),
         arguments: None,
+        unwind: UnwindEngine::Copy,
     };
     let command = command().map_err(RecordError::Launch)?;
     let recording = Recording::prepare(RecordTarget::Command(command), options)?;

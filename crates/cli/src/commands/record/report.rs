@@ -1,12 +1,13 @@
 //! The messages about a recording: as they occur, or as one document at the end.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 
 use serde_json::json;
 use unspool_perf_events::PerfEvent;
 use unspool_profile::{Completeness, GroupedDigits, share};
-use unspool_sampler::{ChildProcess, RecordSummary};
+use unspool_sampler::{ChildProcess, HandOver, RecordSummary, WalkCounts};
 
 use crate::args::{Format, RecordArgs};
 use crate::commands::{exit_code, report};
@@ -136,6 +137,13 @@ impl<'a> RecordReport<'a> {
         if completeness.samples() > 0 {
             self.notice(&completeness.summary());
         }
+        if let Some(walks) = &summary.walks {
+            let all = walks.complete + walks.handed_over.iter().sum::<u64>();
+            let walked = share(walks.complete, all.max(1));
+            self.notice(&format_args!(
+                "{walked} of stacks were walked in the kernel"
+            ));
+        }
         for advice in completeness.advice() {
             self.notice(&advice);
         }
@@ -157,6 +165,7 @@ impl<'a> RecordReport<'a> {
             "damaged": summary.damaged,
             "failure": summary.failure.as_ref().map(ToString::to_string),
             "completeness": report::complete(completeness),
+            "walks": summary.walks.as_ref().map(walks),
             "notices": self.notices,
         });
         match self.args.cmd.is_empty() {
@@ -164,6 +173,18 @@ impl<'a> RecordReport<'a> {
             false => output::write_document(&mut io::stderr(), JsonLayout::Line, "record", &body),
         }
     }
+}
+
+/// The numbers of walks in the kernel, and why others were handed over.
+fn walks(counts: &WalkCounts) -> serde_json::Value {
+    let reasons = HandOver::ALL
+        .into_iter()
+        .filter(|reason| counts.of(*reason) > 0);
+    let reasons = reasons.map(|reason| (reason.name(), counts.of(reason)));
+    json!({
+        "complete": counts.complete,
+        "handed_over": reasons.collect::<BTreeMap<_, _>>(),
+    })
 }
 
 /// The number of complete stacks.
