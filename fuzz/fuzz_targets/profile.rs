@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use unspool_profile::aggregate::{self, CallTree, Direction};
-use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
+use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
 use unspool_profile::{CodeLocation, Completeness, NamedProfile, NoNameResolver, Profile, StackId};
 
 fuzz_target!(|data: &[u8]| {
@@ -85,6 +85,7 @@ fn use_all(profile: &Profile) {
     for write in [
         firefox::write,
         folded::write,
+        html::write,
         perf_script::write,
         pprof::write,
         speedscope::write,

@@ -563,6 +563,7 @@ Examples:
   unspool report --function '^malloc$' --tree callers
   unspool report --around malloc                   who calls it, and what it calls
   unspool report --since 2 --until 3.5             a part of the recording, in seconds
+  unspool report --format html -o profile.html
   unspool report --format flamegraph -o flame.svg
   unspool report --format flamegraph --tree callers -o callers.svg
   unspool report --format pprof -o out.pb.gz
@@ -668,6 +669,8 @@ pub(crate) enum ReportFormat {
     Json,
     /// Folded stacks, one a line, for flame graph tools.
     Folded,
+    /// A page for a browser, in one file.
+    Html,
     /// A flame graph, as SVG.
     Flamegraph,
     /// For pprof: gzipped protocol buffers.

@@ -4,6 +4,7 @@ pub mod firefox;
 #[cfg(feature = "flamegraph")]
 pub mod flamegraph;
 pub mod folded;
+pub mod html;
 pub mod perf_script;
 pub mod pprof;
 pub mod speedscope;

@@ -10,6 +10,7 @@
 )]
 
 mod assemble;
+mod browser;
 mod command;
 mod folder;
 pub mod packages;
@@ -17,6 +18,7 @@ mod running;
 mod thorough;
 
 pub use assemble::assemble;
+pub use browser::Browser;
 pub use command::{
     Finish, TextOutput, alone, alone_by, command, filter, run_tool, this_test, tool,
 };

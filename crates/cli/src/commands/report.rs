@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use regex_lite::Regex;
 use unspool_profile::aggregate::{self, Direction};
 use unspool_profile::output::flamegraph::{self, FlameGraph};
-use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
+use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
 use unspool_profile::{CpuState, FunctionId, NamedProfile, Profile, Selection, Time};
 
 use crate::args::{Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, TreeKind};
@@ -31,7 +31,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let (profile, is_whole) = load(path, &args.output_args.filters)?;
     let names = FileNames::look_up(&profile, detail(&args.output_args.filters));
     let named = NamedProfile::new(&profile, &names);
-    let view = view(path, &named, &args.output_args.filters)?;
+    let view = match args.output_args.format {
+        ReportFormat::Html => view_of(path, &named, &args.output_args.filters, None)?,
+        _ => view(path, &named, &args.output_args.filters)?,
+    };
     let around = args
         .around
         .as_deref()
@@ -50,6 +53,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
                 };
                 flamegraph::write(out, &view, graph(&args.output_args, direction))
             }
+            ReportFormat::Html => html::write(out, &view),
             ReportFormat::Pprof => pprof::write(out, &view),
             ReportFormat::Firefox => firefox::write(out, &view),
             ReportFormat::Speedscope => speedscope::write(out, &view),
@@ -92,7 +96,22 @@ pub(super) fn view<'a>(
     named: &'a NamedProfile<'a>,
     filters: &Filters,
 ) -> anyhow::Result<View<'a>> {
-    let samples = selection(named, filters)?.samples(named);
+    let mut samples = named.profile.samples().iter();
+    let state = match samples.any(|sample| sample.state == CpuState::OnCpu) {
+        true => CpuState::OnCpu,
+        false => CpuState::OffCpu,
+    };
+    view_of(path, named, filters, Some(state))
+}
+
+/// The same; without `--state`, the samples of this state, or all.
+fn view_of<'a>(
+    path: &Path,
+    named: &'a NamedProfile<'a>,
+    filters: &Filters,
+    state: Option<CpuState>,
+) -> anyhow::Result<View<'a>> {
+    let samples = selection(named, filters, state)?.samples(named);
     if samples.is_empty() {
         let why = empty::why(named, filters)?;
         output::notice(&format_args!("{}: {why}", path.display()));
@@ -100,17 +119,17 @@ pub(super) fn view<'a>(
     Ok(View { named, samples })
 }
 
-fn selection<'f>(named: &NamedProfile<'_>, filters: &'f Filters) -> anyhow::Result<Selection<'f>> {
+fn selection<'f>(
+    named: &NamedProfile<'_>,
+    filters: &'f Filters,
+    state: Option<CpuState>,
+) -> anyhow::Result<Selection<'f>> {
     let profile = named.profile;
     let start = profile.meta().clock.0;
     let after = |time: Option<std::time::Duration>| {
         let nanos = time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         nanos.map(|nanos| Time(start.saturating_add(nanos)))
     };
-    let is_running = profile
-        .samples()
-        .iter()
-        .any(|sample| sample.state == CpuState::OnCpu);
     let mut selection = Selection {
         threads: filters.thread.clone(),
         processes: filters.process.clone(),
@@ -118,11 +137,11 @@ fn selection<'f>(named: &NamedProfile<'_>, filters: &'f Filters) -> anyhow::Resu
             (None, None) => None,
             (since, until) => Some(since.unwrap_or(Time(0))..until.unwrap_or(Time(u64::MAX))),
         },
-        state: Some(match filters.state {
-            OnOff::On => CpuState::OnCpu,
-            OnOff::Auto if is_running => CpuState::OnCpu,
-            OnOff::Auto | OnOff::Off => CpuState::OffCpu,
-        }),
+        state: match filters.state {
+            OnOff::On => Some(CpuState::OnCpu),
+            OnOff::Off => Some(CpuState::OffCpu),
+            OnOff::Auto => state,
+        },
         ..Selection::default()
     };
     if let Some(module) = &filters.module {

@@ -491,6 +491,7 @@ fn filters_and_forms() {
     let tree = json["tree"].as_array().unwrap();
     assert_eq!(tree.len(), 4, "the root, main and work, two ways to leaf");
     for form in [
+        "html",
         "flamegraph",
         "pprof",
         "firefox",

@@ -16,5 +16,6 @@ mod hostile;
 mod made;
 mod model;
 mod outputs;
+mod page;
 mod recorded;
 mod sums;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
+use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
 use unspool_profile::{
     CodeLocation, FrameEvidence, LocationName, Meta, NameResolver, NamedProfile, Profile,
     SourceFrame,
 };
-use unspool_testing::{filter, tool};
+use unspool_testing::{Finish as _, filter, tool};
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
 
@@ -648,4 +648,119 @@ impl Text {
         assert!(numbers.len() <= 1, "{name}");
         numbers.first().copied().unwrap_or(0)
     }
+}
+
+/// The data of the page, decoded by another program in another language.
+fn decoded(page: &[u8]) -> Value {
+    let mut python = tool("/usr/bin/python3");
+    let decoded = filter(python.args(["-c", include_str!("decode_page.py")]), page);
+    serde_json::from_slice(&decoded).unwrap()
+}
+
+/// What is in the page is what was sampled.
+#[test]
+fn page_decoded_by_its_description() {
+    let taken = made::samples();
+    let page = decoded(&written(&made::profile(&taken), html::write));
+    let header = &page["header"];
+    assert_eq!(header["title"], "./app a;b");
+    assert_eq!(
+        (&header["event"], &header["frequency"], &header["is_time"]),
+        (&"cpu-clock".into(), &1000.into(), &true.into())
+    );
+    assert_eq!(header["lost"], 3);
+    let mut expected: Vec<&Taken> = taken.iter().collect();
+    expected.sort_by_key(|sample| (sample.thread, sample.time));
+    let samples = page["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), expected.len());
+    for (sample, taken) in samples.iter().zip(expected) {
+        let (name, tid, process) = THREADS[taken.thread];
+        let (process, pid) = PROCESSES[process];
+        assert_eq!(
+            sample["thread"],
+            serde_json::json!({ "name": name, "tid": tid, "process": process, "pid": pid })
+        );
+        let stack = functions(taken).into_iter().rev();
+        let stack = stack.map(|(name, module, how)| {
+            let kind = match module {
+                "[kernel.kallsyms]" => "kernel",
+                "[jit]" => "jit",
+                _ => "user",
+            };
+            let mark = match how {
+                FrameEvidence::FramePointer => "_[g]",
+                FrameEvidence::Spliced => "_[s]",
+                _ => "",
+            };
+            let inlined = if name == "inlined" { " inlined" } else { "" };
+            format!("{kind} {module} {name}{mark}{inlined}")
+        });
+        assert_eq!(sample["stack"], Value::from(stack.collect::<Vec<_>>()));
+        assert_eq!(sample["micros"], (taken.time - 1_000_000_000) / 1000);
+        assert_eq!(sample["weight"], taken.weight);
+        assert_eq!(sample["cpu"], 1);
+        assert_eq!(sample["end"], taken.end.reason());
+        let is_off = taken.state == unspool_profile::CpuState::OffCpu;
+        assert_eq!(sample["is_off"], is_off);
+    }
+}
+
+/// The page permits its own script and style sheet, by their hashes, and nothing else.
+#[test]
+fn page_permits_no_request() {
+    let page = written(&made::profile(&made::samples()), html::write);
+    let page = String::from_utf8(page).unwrap();
+    let between = |start: &str, end: &str| {
+        let mut parts = page.split(start);
+        let found = parts.nth(1).unwrap().split(end).next().unwrap();
+        assert_eq!(parts.next(), None, "{start} is there once");
+        found
+    };
+    let hash = |text: &str| {
+        let digest = filter(
+            tool("openssl").args(["dgst", "-sha256", "-binary"]),
+            text.as_bytes(),
+        );
+        let base64 = filter(tool("openssl").args(["base64", "-A"]), &digest);
+        String::from_utf8(base64).unwrap()
+    };
+    let script = between("<script type=\"module\">", "</script>");
+    let style = between("<style>", "</style>");
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; \
+         form-action 'none'",
+        hash(script),
+        hash(style)
+    );
+    assert_eq!(
+        between("http-equiv=\"Content-Security-Policy\" content=\"", "\""),
+        policy
+    );
+    for markup in [" src=", " href=", "url(", "@import", "innerHTML", "eval("] {
+        assert!(!page.contains(markup), "{markup}");
+    }
+}
+
+/// The page's modules type-check, by their comments, and none of them has anything unused.
+#[test]
+fn page_type_checks() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/html/page");
+    let options = [
+        "--noEmit",
+        "--allowJs",
+        "--checkJs",
+        "--strict",
+        "--noUnusedLocals",
+        "--noUnusedParameters",
+        "--target",
+        "es2022",
+        "--module",
+        "es2022",
+        "--lib",
+        "es2022,dom,dom.iterable",
+        "--moduleResolution",
+        "node",
+        "main.mjs",
+    ];
+    tool("tsc").current_dir(folder).args(options).succeed();
 }

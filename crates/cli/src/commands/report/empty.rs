@@ -48,7 +48,7 @@ fn passes(named: &NamedProfile<'_>, filters: &Filters, state: OnOff) -> anyhow::
         state,
         ..filters.clone()
     };
-    Ok(!selection(named, &filters)?.samples(named).is_empty())
+    Ok(!selection(named, &filters, None)?.samples(named).is_empty())
 }
 
 /// Each given filter alone: its option, and values that would pass.

@@ -1,0 +1,114 @@
+//! A page to look at a profile in a browser: one file, without requests to anywhere.
+//!
+//! Its program is the modules and the style sheet in `html/page/`, which people can read and
+//! change. The build needs no other tool: the modules are joined in the order of `MODULES`, without
+//! their imports and exports. A content security policy permits this script and this style sheet
+//! by their hashes, and nothing else. The page takes names as text, never as markup.
+
+mod content;
+mod stack_tree;
+
+use std::io::{self, Write};
+
+use libdeflater::{CompressionLvl, Compressor};
+use sha2::{Digest as _, Sha256};
+
+use super::View;
+
+/// The modules of the page's program, each after those that it imports.
+const MODULES: [&str; 7] = [
+    include_str!("html/page/profile.mjs"),
+    include_str!("html/page/state.mjs"),
+    include_str!("html/page/tree.mjs"),
+    include_str!("html/page/flame.mjs"),
+    include_str!("html/page/timeline.mjs"),
+    include_str!("html/page/tables.mjs"),
+    include_str!("html/page/main.mjs"),
+];
+const STYLE: &str = include_str!("html/page/page.css");
+const BODY: &str = include_str!("html/page/body.html");
+
+/// Writes the samples.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let script = script();
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>unspool</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{BODY}\
+         <script type=\"application/octet-stream\" id=\"profile\">",
+        content_security_policy(&script)
+    )?;
+    write_base64(out, &compressed(&content::encode(view)?)?)?;
+    writeln!(
+        out,
+        "</script>\n<script type=\"module\">{script}</script>\n</body>\n</html>"
+    )
+}
+
+/// The policy of the page: its script and its style sheet, and no request.
+fn content_security_policy(script: &str) -> String {
+    let hash = |text: &str| {
+        let mut hash = Vec::new();
+        // Writing to memory does not fail.
+        let _ = write_base64(&mut hash, &Sha256::digest(text));
+        String::from_utf8(hash).unwrap_or_default()
+    };
+    format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; \
+         form-action 'none'",
+        hash(script),
+        hash(STYLE)
+    )
+}
+
+/// The modules as one.
+fn script() -> String {
+    let mut script = String::from("\n");
+    for module in MODULES {
+        let mut is_import = false;
+        for line in module.lines() {
+            is_import |= line.starts_with("import ");
+            if !is_import {
+                script.push_str(line.strip_prefix("export ").unwrap_or(line));
+                script.push('\n');
+            }
+            is_import &= !line.ends_with(';');
+        }
+    }
+    script
+}
+
+fn compressed(content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut compressor = Compressor::new(CompressionLvl::default());
+    let mut compressed = vec![0; compressor.zlib_compress_bound(content.len())];
+    let length = compressor.zlib_compress(content, &mut compressed);
+    let length = length.map_err(|error| io::Error::other(format!("{error:?}")))?;
+    compressed.truncate(length);
+    Ok(compressed)
+}
+
+/// Writes base64 with padding (RFC 4648 §4).
+fn write_base64(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = (0..3).fold(0, |bits: u32, n| {
+            bits << 8 | group.get(n).map_or(0, |byte| u32::from(*byte))
+        });
+        for n in 0..4 {
+            let digit = bits >> (18 - 6 * n) & 0x3f;
+            text.push(match n <= group.len() {
+                true => DIGITS.get(digit as usize).copied().unwrap_or(b'='),
+                false => b'=',
+            });
+        }
+    }
+    out.write_all(&text)
+}

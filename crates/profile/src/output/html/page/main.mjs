@@ -1,0 +1,552 @@
+// The page: the address says what is shown, and each change is a new address.
+
+import { decode, Profile } from "./profile.mjs";
+import { formatState, parseState } from "./state.mjs";
+import {
+  CalleeTree,
+  CallerTree,
+  TimeTree,
+  completeness,
+  matcher,
+  select,
+  shareOf,
+  withoutTemplateArguments,
+} from "./tree.mjs";
+import { Graph, colour, hatch } from "./flame.mjs";
+import { Timeline } from "./timeline.mjs";
+import { button, element, showList, showTree } from "./tables.mjs";
+
+/** @typedef {import("./state.mjs").State} State */
+/** @typedef {import("./tree.mjs").Tree} Tree */
+
+/** Stacks that are deeper are shown with recursion collapsed, unless the address says otherwise. */
+const MAX_DEPTH = 500;
+/** The number of times of the graph by time: fixed, so that its nodes have the same numbers. */
+const TIME_COLUMNS = 2000;
+
+/**
+ * @template {HTMLElement} T
+ * @param {string} id
+ * @param {new () => T} type
+ */
+function byId(id, type) {
+  const found = document.getElementById(id);
+  if (!(found instanceof type)) throw new Error(`the page has no ${id}`);
+  return found;
+}
+
+class Page {
+  /** @param {Profile} profile */
+  constructor(profile) {
+    this.profile = profile;
+    this.state = this.read();
+    this.view = byId("view", HTMLDivElement);
+    this.timeline = new Timeline(byId("timeline", HTMLDivElement), profile, (change) => this.change(change));
+    /** What is computed of samples and transforms, and what it was computed for. */
+    this.computed = { key: "", samples: new Int32Array(0), tree: /** @type {CalleeTree | null} */ (null), collapses: false };
+    /** @type {Graph | null} */
+    this.graph = null;
+    /** @type {Map<number, string>} */
+    this.shortNames = new Map();
+    this.fill();
+    this.listen();
+    addEventListener("hashchange", () => {
+      this.state = this.read();
+      this.render();
+    });
+    this.render();
+  }
+
+  /** The state in the address, with samples that there are. */
+  read() {
+    const state = parseState(location.hash);
+    const states = this.states();
+    if (!states.includes(state.state)) state.state = states[0] ?? "on";
+    return state;
+  }
+
+  /** Which samples there are. Events and nanoseconds cannot be added. */
+  states() {
+    const { hasOn, hasOff, header } = this.profile;
+    /** @type {State["state"][]} */
+    const states = [];
+    if (hasOn) states.push("on");
+    if (hasOff) states.push("off");
+    if (hasOn && hasOff && header.is_time) states.push("all");
+    return states;
+  }
+
+  /** @param {Partial<State>} change */
+  change(change) {
+    const before = location.hash;
+    location.hash = formatState({ ...this.state, ...change });
+    if (location.hash === before) this.render();
+  }
+
+  /** What does not change. */
+  fill() {
+    const { header } = this.profile;
+    document.title = `${header.title} – unspool`;
+    byId("title", HTMLElement).textContent = header.title;
+    const date = header.started > 0 ? new Date(header.started).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "";
+    const seconds = `${((this.profile.end - this.profile.start) / 1e6).toFixed(2)} s`;
+    const facts = [
+      `${this.profile.sampleCount.toLocaleString("en")} samples in ${seconds}`,
+      header.frequency ? `${header.event} at ${header.frequency} Hz` : header.event,
+      header.host,
+      `Linux ${header.kernel} ${header.arch}`,
+      header.tool,
+      date,
+    ];
+    byId("facts", HTMLElement).textContent = facts.filter((fact) => fact !== "").join(" · ");
+    const states = byId("state", HTMLSelectElement);
+    const words = { on: "on a CPU", off: "off a CPU", all: "both" };
+    states.append(...this.states().map((state) => new Option(words[state], state)));
+    const legend = byId("legend", HTMLElement);
+    for (const [kind, text, isInlined] of /** @type {[string, string, boolean][]} */ ([
+      ["user", "program", false],
+      ["user", "inlined", true],
+      ["kernel", "kernel", false],
+      ["jit", "generated at run time", false],
+      ["module", "collapsed module", false],
+    ])) {
+      legend.append(this.legendEntry(text, colour(kind, 0, isInlined), null));
+    }
+    legend.append(this.legendEntry("spliced: from another copy of the stack", "#e4e4ea", "lines"));
+    legend.append(this.legendEntry("guessed: without an unwind table", "#e4e4ea", "dots"));
+  }
+
+  /**
+   * @param {string} text
+   * @param {string} fill
+   * @param {"lines" | "dots" | null} pattern
+   */
+  legendEntry(text, fill, pattern) {
+    const entry = element("span");
+    const canvas = element("canvas");
+    canvas.width = 28;
+    canvas.height = 18;
+    const context = canvas.getContext("2d");
+    if (context) {
+      context.fillStyle = fill;
+      context.fillRect(0, 0, 28, 18);
+      if (pattern) {
+        context.fillStyle = context.createPattern(hatch()[pattern], "repeat") ?? "";
+        context.fillRect(0, 0, 28, 18);
+      }
+    }
+    canvas.setAttribute("aria-hidden", "true");
+    entry.append(canvas, text);
+    return entry;
+  }
+
+  listen() {
+    const onChange = (/** @type {string} */ id, /** @type {(input: HTMLInputElement) => Partial<State>} */ change) => {
+      const input = byId(id, HTMLInputElement);
+      input.addEventListener("change", () => this.change(change(input)));
+    };
+    const micros = (/** @type {HTMLInputElement} */ input) => (input.value === "" ? null : Number(input.value) * 1e6);
+    onChange("from", (input) => ({ from: micros(input), zoom: 0 }));
+    onChange("to", (input) => ({ to: micros(input), zoom: 0 }));
+    onChange("callers", (input) => ({ callers: input.checked, zoom: 0 }));
+    onChange("up", (input) => ({ up: input.checked }));
+    onChange("full", (input) => ({ full: input.checked }));
+    onChange("recursion", (input) => ({ recursion: input.checked, zoom: 0 }));
+    onChange("search", (input) => ({ search: input.value }));
+    byId("all-time", HTMLButtonElement).addEventListener("click", () => this.change({ from: null, to: null, zoom: 0 }));
+    const states = byId("state", HTMLSelectElement);
+    states.addEventListener("change", () => this.change({ state: /** @type {State["state"]} */ (states.value), zoom: 0 }));
+    const lanes = byId("lanes", HTMLSelectElement);
+    lanes.addEventListener("change", () => this.change({ lanes: /** @type {State["lanes"]} */ (lanes.value) }));
+    for (const view of this.viewButtons()) view.addEventListener("click", () => this.show(view.dataset.view));
+    const help = byId("help", HTMLDialogElement);
+    byId("help-button", HTMLButtonElement).addEventListener("click", () => help.showModal());
+    document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  viewButtons() {
+    return Array.from(byId("views", HTMLElement).querySelectorAll("button"));
+  }
+
+  /** @param {string | undefined} view */
+  show(view) {
+    this.change({ view: /** @type {State["view"]} */ (view), zoom: 0 });
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    const isTyping = target instanceof HTMLInputElement && target.type !== "checkbox";
+    if (isTyping || target instanceof HTMLSelectElement || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]")) return;
+    const { fn, module } = this.selected();
+    const view = this.viewButtons()[Number(event.key) - 1];
+    if (view) this.show(view.dataset.view);
+    else if (event.key === "/") byId("search", HTMLInputElement).focus();
+    else if (event.key === "?") byId("help", HTMLDialogElement).showModal();
+    else if (event.key === "r") this.change({ recursion: !this.computed.collapses, zoom: 0 });
+    else if (event.key === "Backspace") history.back();
+    else if (event.key === "f" && fn) this.transform("focus", fn);
+    else if (event.key === "h" && fn) this.transform("hide", fn);
+    else if (event.key === "m" && module) this.transform("module", module);
+    else if (event.key === "c" && fn) this.change({ view: "around", zoom: 0 });
+    else return;
+    event.preventDefault();
+  }
+
+  /** The selected function and its module, by their names in addresses. */
+  selected() {
+    const id = this.profile.functionByKey.get(this.state.fn);
+    return { id, fn: id === undefined ? "" : this.state.fn, module: id === undefined ? "" : this.profile.moduleName(id) };
+  }
+
+  /**
+   * @param {"focus" | "hide" | "module"} kind
+   * @param {string} what
+   */
+  transform(kind, what) {
+    this.change({ transforms: [...this.state.transforms, { kind, what }], zoom: 0 });
+  }
+
+  /** The samples and the tree of callees of the state. */
+  compute() {
+    const { state, profile } = this;
+    const { threads, cpus, from, to, transforms, recursion } = state;
+    const key = JSON.stringify([state.state, threads, cpus, from, to, transforms, recursion]);
+    if (this.computed.key !== key || !this.computed.tree) {
+      const samples = select(profile, state);
+      let collapses = recursion ?? false;
+      let tree = new CalleeTree(profile, samples, transforms, collapses);
+      if (recursion === null && tree.maxDepth > MAX_DEPTH) {
+        collapses = true;
+        tree = new CalleeTree(profile, samples, transforms, true);
+      }
+      this.computed = { key, samples, tree, collapses };
+    }
+    return { ...this.computed, tree: /** @type {CalleeTree} */ (this.computed.tree) };
+  }
+
+  /** @param {number} fn */
+  label(fn) {
+    if (fn < 0) return "all";
+    const name = this.profile.nameOf(fn);
+    if (this.state.full) return name;
+    let short = this.shortNames.get(fn);
+    if (short === undefined) this.shortNames.set(fn, (short = withoutTemplateArguments(name)));
+    return short;
+  }
+
+  /** @param {number} weight */
+  share(weight) {
+    const percent = (100 * weight) / (this.compute().tree.total(0) || 1);
+    return `${percent.toFixed(2)} %`;
+  }
+
+  /** @param {number} weight */
+  weightText(weight) {
+    const isTime = this.profile.header.is_time || this.state.state === "off";
+    if (!isTime) return `${weight.toLocaleString("en")} ${this.profile.header.event}`;
+    if (weight >= 1e9) return `${(weight / 1e9).toFixed(2)} s`;
+    return weight >= 1e6 ? `${(weight / 1e6).toFixed(2)} ms` : `${(weight / 1e3).toFixed(1)} µs`;
+  }
+
+  isFound() {
+    const matches = matcher(this.state.search);
+    if (!matches) return null;
+    const { header } = this.profile;
+    const count = header.functions.length + header.modules.length;
+    const found = Uint8Array.from({ length: count }, (_, fn) => Number(matches(this.profile.nameOf(fn))));
+    return (/** @type {number} */ fn) => fn >= 0 && found[fn] === 1;
+  }
+
+  render() {
+    const { state } = this;
+    const { samples, tree, collapses } = this.compute();
+    const found = this.isFound();
+    this.controls(collapses);
+    this.timeline.show(state);
+    this.showCompleteness(samples);
+    const matched = found ? tree.outermost(found).reduce((sum, node) => sum + tree.total(node), 0) : 0;
+    byId("matches", HTMLElement).textContent = found ? `${this.share(matched)} of the weight` : "";
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+    this.graph = null;
+    this.view.replaceChildren();
+    if (tree.total(0) === 0) this.view.append(element("p", "No sample passes: widen the selection, or undo what is left out."));
+    else if (state.view === "list") this.showList(tree, found);
+    else if (state.view === "around") this.showAround(tree, samples, found);
+    else if (state.view === "tree") this.showTree("Stacks", state.callers ? new CallerTree(tree, null) : tree, found);
+    else this.showGraph(tree, samples, found);
+    this.showSelected(null, null);
+    this.showActions();
+    if (focused && !focused.isConnected) this.focusAgain(focused);
+    document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+  }
+
+  /**
+   * Focuses what has replaced an element: the graph, or a button with its text.
+   * @param {HTMLElement} old
+   */
+  focusAgain(old) {
+    const all = Array.from(document.querySelectorAll(old.localName));
+    const same = old instanceof HTMLCanvasElement ? this.graph?.canvas : all.find((it) => it.textContent === old.textContent);
+    /** @type {HTMLElement | undefined} */ (same)?.focus();
+  }
+
+  /**
+   * Controls as the state has them.
+   * @param {boolean} collapses
+   */
+  controls(collapses) {
+    const { state } = this;
+    for (const view of this.viewButtons()) view.setAttribute("aria-pressed", String(view.dataset.view === state.view));
+    byId("callers", HTMLInputElement).checked = state.callers;
+    byId("up", HTMLInputElement).checked = state.up;
+    byId("full", HTMLInputElement).checked = state.full;
+    byId("recursion", HTMLInputElement).checked = collapses;
+    byId("search", HTMLInputElement).value = state.search;
+    byId("state", HTMLSelectElement).value = state.state;
+    byId("lanes", HTMLSelectElement).value = state.lanes;
+    byId("from", HTMLInputElement).value = state.from === null ? "" : (state.from / 1e6).toFixed(6);
+    byId("to", HTMLInputElement).value = state.to === null ? "" : (state.to / 1e6).toFixed(6);
+    const words = { focus: "only below", hide: "without", module: "one for" };
+    byId("transforms", HTMLElement).replaceChildren(
+      ...state.transforms.map(({ kind, what }, n) => {
+        const undo = button(`${words[kind]} ${what} ✕`, () =>
+          this.change({ transforms: state.transforms.filter((_, other) => other !== n), zoom: 0 }),
+        );
+        undo.title = "Undo";
+        return undo;
+      }),
+    );
+  }
+
+  /** @param {Int32Array} samples */
+  showCompleteness(samples) {
+    const { header } = this.profile;
+    const it = completeness(this.profile, samples);
+    const stacks = it.complete + it.spliced + it.incomplete;
+    const count = (/** @type {number} */ number) => number.toLocaleString("en");
+    const share = (/** @type {number} */ part) => shareOf(part, stacks);
+    const parts = [
+      [it.complete, "whole", "whole"],
+      [it.spliced, "spliced", "whole with spliced frames"],
+      [it.incomplete, "incomplete", "incomplete"],
+      [it.kernelThreads + it.noUserRegisters, "other", "without a user stack"],
+    ];
+    const bar = byId("completeness-bar", HTMLElement);
+    bar.replaceChildren();
+    for (const [part, className] of parts) {
+      const piece = element("span", undefined, String(className));
+      piece.style.flexGrow = String(part);
+      bar.append(piece);
+    }
+    byId("completeness-line", HTMLElement).textContent =
+      `${share(it.complete)} of ${count(stacks)} stacks are whole, ${share(it.spliced)} with spliced frames, ` +
+      `${count(it.incomplete)} incomplete`;
+    const body = element("div");
+    const table = element("table");
+    for (const [part, , text] of parts) {
+      const row = table.insertRow();
+      row.append(element("td", count(Number(part)), "number"), element("td", String(text)));
+    }
+    const reasons = it.reasons.map(([reason, n]) => [n, `incomplete: ${reason}`]);
+    const rows = [[it.guessed, "of the whole ones with guessed frames"], ...reasons];
+    if (header.lost > 0) rows.push([header.lost, "lost by the recording, whatever is selected"]);
+    for (const [n, text] of rows) {
+      const row = table.insertRow();
+      row.append(element("td", count(Number(n)), "number"), element("td", String(text)));
+    }
+    body.append(table);
+    body.append(element("p", `Of the report: ${header.completeness}`));
+    byId("completeness-reasons", HTMLElement).replaceChildren(body);
+  }
+
+  /**
+   * @param {CalleeTree} tree
+   * @param {((fn: number) => boolean) | null} found
+   */
+  showList(tree, found) {
+    const { profile, state } = this;
+    const { functions, modules } = profile.header;
+    const isByModule = state.by === "module";
+    const { own, total } = isByModule
+      ? tree.weightsBy(modules.length, (fn) => profile.moduleOf(fn))
+      : tree.weightsBy(functions.length + modules.length, (fn) => fn);
+    const matches = matcher(state.search);
+    /** @type {import("./tables.mjs").ListRow[]} */
+    const rows = [];
+    total.forEach((weight, id) => {
+      if (weight === 0 || (isByModule ? matches && !matches(modules[id]) : found && !found(id))) return;
+      const name = isByModule ? modules[id] : this.label(id);
+      rows.push({ id, name, module: isByModule ? "" : profile.moduleName(id), own: own[id], total: weight });
+    });
+    const by = element("div", undefined, "bar");
+    for (const kind of /** @type {const} */ (["function", "module"])) {
+      const choose = button(`by ${kind}`, () => this.change({ by: kind }));
+      choose.setAttribute("aria-pressed", String(state.by === kind));
+      by.append(choose);
+    }
+    this.view.append(by);
+    showList(this.view, rows, {
+      sort: state.sort,
+      hasModules: !isByModule,
+      selected: isByModule ? -1 : this.selected().id ?? -1,
+      share: (weight) => this.share(weight),
+      onSort: (sort) => this.change({ sort }),
+      onSelect: (id) => (isByModule ? this.transform("module", modules[id]) : this.change({ fn: profile.key(id) })),
+    });
+  }
+
+  /**
+   * @param {string} label
+   * @param {Tree} tree
+   * @param {((fn: number) => boolean) | null} found
+   */
+  showTree(label, tree, found) {
+    const { profile } = this;
+    showTree(this.view, tree, {
+      label,
+      name: (fn) => this.label(fn),
+      module: (fn) => profile.moduleName(fn),
+      mark: (node) => marks(tree, node, profile.kindOf(tree.fn(node))),
+      share: (weight) => this.share(weight),
+      isFound: found,
+      onSelect: (node) => this.showSelected(tree, node),
+    });
+  }
+
+  /**
+   * @param {CalleeTree} tree
+   * @param {Int32Array} samples
+   * @param {((fn: number) => boolean) | null} found
+   */
+  showAround(tree, samples, found) {
+    const { id, fn } = this.selected();
+    if (id === undefined) {
+      this.view.append(element("p", "Select a function first: in the graph, the list or the tree."));
+      return;
+    }
+    this.view.append(element("h2", "Callers"));
+    this.showTree("Callers", new CallerTree(tree, id), found);
+    this.view.append(element("h2", "Callees"));
+    const transforms = [...this.state.transforms, /** @type {const} */ ({ kind: "focus", what: fn })];
+    this.showTree("Callees", new CalleeTree(this.profile, samples, transforms, this.computed.collapses), found);
+  }
+
+  /**
+   * @param {CalleeTree} callees
+   * @param {Int32Array} samples
+   * @param {((fn: number) => boolean) | null} found
+   */
+  showGraph(callees, samples, found) {
+    const { profile, state } = this;
+    /** @type {Tree} */
+    let tree = callees;
+    if (state.view === "time") tree = this.timeTree(callees, samples);
+    else if (state.callers) tree = new CallerTree(callees, null);
+    const graph = new Graph(
+      this.view,
+      (node, isPassing) => this.showSelected(tree, node, isPassing),
+      (node) => this.change({ zoom: node }),
+    );
+    graph.show({
+      tree,
+      zoom: tree.has(state.zoom) ? state.zoom : 0,
+      up: state.up,
+      label: (fn) => this.label(fn),
+      kind: (fn) => profile.kindOf(fn),
+      hue: (fn) => (fn < 0 ? 0 : profile.moduleOf(fn)),
+      isFound: found,
+    });
+    this.graph = graph;
+  }
+
+  /**
+   * The stacks of one thread: the selected one with the greatest weight.
+   * @param {CalleeTree} tree
+   * @param {Int32Array} samples
+   */
+  timeTree(tree, samples) {
+    const { profile } = this;
+    const weights = new Float64Array(profile.header.threads.length);
+    for (const sample of samples) weights[profile.thread[sample]] += profile.weight[sample];
+    const thread = weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
+    const what = "without times that have no sample. The time line selects another thread.";
+    this.view.append(element("p", `${profile.threadName(thread)}, ${what}`));
+    const own = samples.filter((sample) => profile.thread[sample] === thread);
+    return new TimeTree(profile, tree, own, TIME_COLUMNS);
+  }
+
+  /**
+   * Says what a node is; without one, the selected function.
+   * @param {Tree | null} tree
+   * @param {number | null} node
+   * @param {boolean} [isPassing] Whether it stays as selected as it was.
+   */
+  showSelected(tree, node, isPassing) {
+    const { profile } = this;
+    const line = byId("selected", HTMLElement);
+    const fn = tree && node !== null ? tree.fn(node) : this.selected().id ?? -1;
+    if (fn < 0) {
+      line.textContent = tree || this.state.view === "list" ? `all: ${this.weightText(this.compute().tree.total(0))}` : "";
+      return;
+    }
+    const name = element("strong", profile.nameOf(fn));
+    const facts = [profile.moduleName(fn), profile.fileOf(fn)];
+    if (tree && node !== null) {
+      const isTime = this.state.view === "time";
+      const total = tree.total(node);
+      facts.push(isTime ? `${(total / 1000).toFixed(3)} ms in a row` : `${this.share(total)} (${this.weightText(total)})`);
+      if (!isTime && tree.own(node) > 0) facts.push(`own ${this.share(tree.own(node))}`);
+      facts.push(marks(tree, node, profile.kindOf(fn)).trim());
+    }
+    line.replaceChildren(name, ` ${facts.filter((fact) => fact !== "").join(" · ")}`);
+    if (tree && !isPassing && !profile.isModule(fn) && profile.key(fn) !== this.state.fn) {
+      // Moving the cursor selects without a step in the browser's history.
+      this.state = { ...this.state, fn: profile.key(fn) };
+      history.replaceState(null, "", `#${formatState(this.state)}`);
+      this.showActions();
+    }
+  }
+
+  showActions() {
+    const { id, fn, module } = this.selected();
+    const bar = byId("actions", HTMLElement);
+    bar.replaceChildren();
+    if (id === undefined) return;
+    bar.append(
+      element("span", this.label(id)),
+      button("Focus", () => this.transform("focus", fn)),
+      button("Hide", () => this.transform("hide", fn)),
+      button(`Collapse ${module}`, () => this.transform("module", module)),
+      button("Callers and callees", () => this.change({ view: "around", zoom: 0 })),
+    );
+  }
+}
+
+/**
+ * What is special about a node.
+ * @param {Tree} tree
+ * @param {number} node
+ * @param {string} kind
+ */
+function marks(tree, node, kind) {
+  const part = (/** @type {number} */ weight) => {
+    const percent = (100 * weight) / (tree.total(node) || 1);
+    return percent >= 99.995 ? "" : ` ${percent.toFixed(2)} %`;
+  };
+  const texts = [];
+  if (kind === "kernel") texts.push("kernel");
+  if (kind === "jit") texts.push("generated at run time");
+  if (tree.isInlined(node)) texts.push("inlined");
+  if (tree.spliced(node) > 0) texts.push(`spliced${part(tree.spliced(node))}`);
+  if (tree.guessed(node) > 0) texts.push(`guessed${part(tree.guessed(node))}`);
+  return texts.length > 0 ? ` ${texts.join(", ")}` : "";
+}
+
+try {
+  new Page(await decode(byId("profile", HTMLScriptElement).textContent ?? ""));
+} catch (error) {
+  byId("view", HTMLDivElement).append(element("p", `This page cannot be shown: ${error}`, "error"));
+  throw error;
+}

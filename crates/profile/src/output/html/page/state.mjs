@@ -1,0 +1,101 @@
+// What is shown, as it stands in the page's address after `#`.
+
+/**
+ * @typedef {{kind: "focus" | "hide" | "module", what: string}} Transform
+ * @typedef {object} State
+ * @property {"flame" | "time" | "list" | "tree" | "around"} view
+ * @property {"threads" | "cpus"} lanes
+ * @property {"on" | "off" | "all"} state Which samples.
+ * @property {number[]} threads All if empty.
+ * @property {number[]} cpus All if empty.
+ * @property {number | null} from In microseconds since the start.
+ * @property {number | null} to
+ * @property {string} search
+ * @property {boolean} callers Whether trees begin with the innermost functions.
+ * @property {boolean} up Whether graphs have the root below.
+ * @property {boolean} full Whether names have their template arguments.
+ * @property {boolean | null} recursion Whether recursion is collapsed; null: if stacks are very deep.
+ * @property {Transform[]} transforms
+ * @property {number} zoom A node of the graph; 0 is all of it.
+ * @property {string} fn The selected function, by its key.
+ * @property {"own" | "total" | "name" | "module"} sort
+ * @property {"function" | "module"} by
+ */
+
+const VIEWS = /** @type {const} */ (["flame", "time", "list", "tree", "around"]);
+const SORTS = /** @type {const} */ (["own", "total", "name", "module"]);
+const TRANSFORMS = /** @type {const} */ (["focus", "hide", "module"]);
+
+/**
+ * The state in an address. What it does not say, and what makes no sense, is as usual.
+ * @param {string} hash
+ * @returns {State}
+ */
+export function parseState(hash) {
+  const values = new URLSearchParams(hash.replace(/^#/, ""));
+  /**
+   * @template T
+   * @param {string} name
+   * @param {readonly [T, ...T[]]} known
+   */
+  const one = (name, known) => known.find((value) => value === values.get(name)) ?? known[0];
+  const number = (/** @type {string} */ name) => {
+    const value = parseFloat(values.get(name) ?? "");
+    return Number.isFinite(value) ? value : null;
+  };
+  const numbers = (/** @type {string} */ name) =>
+    (values.get(name) ?? "").split(",").map((text) => parseInt(text, 10)).filter((n) => n >= 0);
+  /** @type {Transform[]} */
+  const transforms = [];
+  for (const kind_what of values.getAll("do")) {
+    const [, word, what] = kind_what.match(/^(\w+):(.*)$/s) ?? [];
+    const kind = TRANSFORMS.find((known) => known === word);
+    if (kind) transforms.push({ kind, what });
+  }
+  const recursion = values.get("recursion");
+  return {
+    view: one("view", VIEWS),
+    lanes: one("lanes", ["threads", "cpus"]),
+    state: one("state", ["on", "off", "all"]),
+    threads: numbers("threads"),
+    cpus: numbers("cpus"),
+    from: number("from"),
+    to: number("to"),
+    search: values.get("search") ?? "",
+    callers: values.has("callers"),
+    up: values.has("up"),
+    full: values.has("full"),
+    recursion: recursion === null ? null : recursion === "collapsed",
+    transforms,
+    zoom: number("zoom") ?? 0,
+    fn: values.get("fn") ?? "",
+    sort: one("sort", SORTS),
+    by: one("by", ["function", "module"]),
+  };
+}
+
+/**
+ * The address of a state.
+ * @param {State} state
+ */
+export function formatState(state) {
+  const values = new URLSearchParams();
+  const usual = parseState("");
+  for (const name of /** @type {const} */ (["view", "lanes", "state", "search", "fn", "sort", "by"])) {
+    if (state[name] !== usual[name]) values.set(name, state[name]);
+  }
+  for (const name of /** @type {const} */ (["callers", "up", "full"])) {
+    if (state[name]) values.set(name, "1");
+  }
+  for (const name of /** @type {const} */ (["threads", "cpus"])) {
+    if (state[name].length > 0) values.set(name, state[name].join(","));
+  }
+  for (const name of /** @type {const} */ (["from", "to"])) {
+    const value = state[name];
+    if (value !== null) values.set(name, String(Math.round(value)));
+  }
+  if (state.recursion !== null) values.set("recursion", state.recursion ? "collapsed" : "shown");
+  for (const { kind, what } of state.transforms) values.append("do", `${kind}:${what}`);
+  if (state.zoom !== 0) values.set("zoom", String(state.zoom));
+  return values.toString();
+}

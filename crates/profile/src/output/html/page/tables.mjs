@@ -1,0 +1,209 @@
+// Lists and trees as tables.
+
+/** @typedef {import("./tree.mjs").Tree} Tree */
+
+/** The most rows of a table: a search finds the others. */
+const MAX_ROWS = 500;
+/** The most rows that open by themselves. */
+const OPEN_ROWS = 40;
+
+/**
+ * An element with a text. Names are always text, never markup.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} name
+ * @param {string} [text]
+ * @param {string} [className]
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function element(name, text, className) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+/**
+ * A button.
+ * @param {string} text
+ * @param {() => void} click
+ */
+export function button(text, click) {
+  const made = element("button", text);
+  made.type = "button";
+  made.addEventListener("click", click);
+  return made;
+}
+
+/**
+ * @typedef {{id: number, name: string, module: string, own: number, total: number}} ListRow
+ */
+
+/**
+ * A list of functions or modules.
+ * @param {HTMLElement} parent
+ * @param {ListRow[]} rows
+ * @param {object} options
+ * @param {string} options.sort
+ * @param {boolean} options.hasModules
+ * @param {number} options.selected
+ * @param {(weight: number) => string} options.share
+ * @param {(sort: "own" | "total" | "name" | "module") => void} options.onSort
+ * @param {(id: number) => void} options.onSelect
+ */
+export function showList(parent, rows, options) {
+  const { sort } = options;
+  const byText = (/** @type {"name" | "module"} */ key) => (/** @type {ListRow} */ a, /** @type {ListRow} */ b) =>
+    a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : b.own - a.own;
+  if (sort === "name" || sort === "module") rows.sort(byText(sort));
+  else if (sort === "total") rows.sort((a, b) => b.total - a.total);
+  else rows.sort((a, b) => b.own - a.own || b.total - a.total);
+  const table = element("table");
+  const head = table.createTHead().insertRow();
+  const columns = /** @type {const} */ (["own", "total", "name", ...(options.hasModules ? ["module"] : [])]);
+  for (const column of columns) {
+    const cell = element("th");
+    cell.scope = "col";
+    if (column === sort) cell.setAttribute("aria-sort", column === "own" || column === "total" ? "descending" : "ascending");
+    cell.append(button(column, () => options.onSort(/** @type {"own"} */ (column))));
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  for (const row of rows.slice(0, MAX_ROWS)) {
+    const line = body.insertRow();
+    line.classList.toggle("selected", row.id === options.selected);
+    line.append(element("td", options.share(row.own), "number"), element("td", options.share(row.total), "number"));
+    const name = element("td");
+    name.append(button(row.name, () => options.onSelect(row.id)));
+    line.append(name);
+    if (options.hasModules) line.append(element("td", row.module));
+  }
+  parent.append(table);
+  if (rows.length > MAX_ROWS) {
+    parent.append(element("p", `${MAX_ROWS} of ${rows.length}: a search finds the others.`));
+  }
+}
+
+/**
+ * A tree as a table whose rows open.
+ * @param {HTMLElement} parent
+ * @param {Tree} tree
+ * @param {object} options
+ * @param {string} options.label
+ * @param {(fn: number) => string} options.name
+ * @param {(fn: number) => string} options.module
+ * @param {(node: number) => string} options.mark
+ * @param {(weight: number) => string} options.share
+ * @param {((fn: number) => boolean) | null} options.isFound
+ * @param {(node: number) => void} options.onSelect
+ */
+export function showTree(parent, tree, options) {
+  const table = element("table");
+  table.setAttribute("role", "treegrid");
+  table.setAttribute("aria-label", options.label);
+  const head = table.createTHead().insertRow();
+  for (const name of ["total", "own", "name", "module"]) {
+    const cell = element("th", name);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  parent.append(table);
+
+  /**
+   * @param {number} node
+   * @param {number} level
+   */
+  const makeRow = (node, level) => {
+    const row = element("tr");
+    const children = tree.children(node);
+    row.setAttribute("aria-level", String(level));
+    row.dataset.node = String(node);
+    row.tabIndex = -1;
+    if (children.length > 0) row.setAttribute("aria-expanded", "false");
+    const name = element("td");
+    // Deep trees must not leave the window.
+    name.style.paddingInlineStart = `${Math.min(level, 40) * 0.8}em`;
+    const toggle = element("span", children.length > 0 ? "▸ " : "  ", "toggle");
+    toggle.setAttribute("aria-hidden", "true");
+    const text = element("span", options.name(tree.fn(node)));
+    if (options.isFound?.(tree.fn(node))) text.className = "found";
+    name.append(toggle, text, element("small", options.mark(node)));
+    row.append(
+      element("td", options.share(tree.total(node)), "number"),
+      element("td", tree.own(node) > 0 ? options.share(tree.own(node)) : "", "number"),
+      name,
+      element("td", options.module(tree.fn(node))),
+    );
+    return row;
+  };
+  const levelOf = (/** @type {Element} */ row) => Number(row.getAttribute("aria-level"));
+  const nodeOf = (/** @type {HTMLElement} */ row) => Number(row.dataset.node);
+  /** @param {HTMLElement} row */
+  const open = (row) => {
+    if (row.getAttribute("aria-expanded") !== "false") return;
+    row.setAttribute("aria-expanded", "true");
+    const toggle = row.querySelector(".toggle");
+    if (toggle) toggle.textContent = "▾ ";
+    const children = Array.from(tree.children(nodeOf(row))).slice(0, MAX_ROWS);
+    row.after(...children.map((child) => makeRow(child, levelOf(row) + 1)));
+  };
+  /** @param {HTMLElement} row */
+  const close = (row) => {
+    if (row.getAttribute("aria-expanded") !== "true") return;
+    row.setAttribute("aria-expanded", "false");
+    const toggle = row.querySelector(".toggle");
+    if (toggle) toggle.textContent = "▸ ";
+    while (row.nextElementSibling && levelOf(row.nextElementSibling) > levelOf(row)) row.nextElementSibling.remove();
+  };
+  /** @param {HTMLElement} row */
+  const select = (row) => {
+    for (const other of body.rows) {
+      other.tabIndex = other === row ? 0 : -1;
+      other.setAttribute("aria-selected", String(other === row));
+    }
+    row.focus();
+    options.onSelect(nodeOf(row));
+  };
+  const rowOf = (/** @type {Event} */ event) =>
+    /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("tbody tr"));
+  body.addEventListener("click", (event) => {
+    const row = rowOf(event);
+    if (!row) return;
+    if (row.getAttribute("aria-expanded") === "true") close(row);
+    else open(row);
+    select(row);
+  });
+  body.addEventListener("keydown", (event) => {
+    const row = rowOf(event);
+    if (!row) return;
+    const before = () => {
+      let at = row.previousElementSibling;
+      while (at && levelOf(at) >= levelOf(row)) at = at.previousElementSibling;
+      return at;
+    };
+    const isOpen = row.getAttribute("aria-expanded") === "true";
+    /** @type {Element | null} */
+    let to = null;
+    if (event.key === "ArrowDown") to = row.nextElementSibling;
+    else if (event.key === "ArrowUp") to = row.previousElementSibling;
+    else if (event.key === "ArrowRight" && isOpen) to = row.nextElementSibling;
+    else if (event.key === "ArrowRight") open(row);
+    else if (event.key === "ArrowLeft" && isOpen) close(row);
+    else if (event.key === "ArrowLeft") to = before();
+    else return;
+    event.preventDefault();
+    if (to) select(/** @type {HTMLElement} */ (to));
+  });
+
+  body.append(...Array.from(tree.children(0)).slice(0, MAX_ROWS).map((node) => makeRow(node, 1)));
+  // Opens the heaviest path, as far as most of the weight goes the same way.
+  let row = body.rows[0];
+  for (let n = 0; row && n < OPEN_ROWS; n++) {
+    const children = tree.children(nodeOf(row));
+    if (children.length === 0) break;
+    open(row);
+    if (tree.total(children[0]) < tree.total(nodeOf(row)) / 2) break;
+    row = /** @type {HTMLTableRowElement} */ (row.nextElementSibling);
+  }
+  if (body.rows[0]) body.rows[0].tabIndex = 0;
+}
