@@ -51,7 +51,7 @@ pub(crate) struct CommandLine {
 const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Look at programs",
-        &["record", "report", "diff", "stack", "doctor"],
+        &["record", "report", "view", "diff", "stack", "doctor"],
     ),
     (
         "Unwind tables",
@@ -100,6 +100,7 @@ fn group(text: &mut String, command: &clap::Command, title: &str, is_in: impl Fn
 pub(crate) enum Command {
     Record(RecordArgs),
     Report(ReportArgs),
+    View(ViewArgs),
     Diff(DiffArgs),
     Stack(StackArgs),
     Doctor(DoctorArgs),
@@ -256,6 +257,9 @@ pub(crate) struct RecordArgs {
     /// The list fills the terminal until the recording ends, over the command's own output.
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) live: bool,
+    /// Show the profile in a browser at the end, as `unspool view` does.
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) view: bool,
     /// Leave out threads and processes that start later.
     #[arg(long)]
     pub(crate) no_inherit: bool,
@@ -597,6 +601,32 @@ pub(crate) struct ReportArgs {
     // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
     pub(crate) output_args: OutputArgs<ReportFormat>,
+}
+
+/// Look at a profile in a browser.
+///
+/// The page is what `unspool report --format html` writes. It is served on this machine's loopback
+/// interface, at an address that has a secret, until Ctrl-C. It needs no network.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool view                         the latest recording here, in your browser
+  unspool view --no-open perf.data     what perf recorded: prints the address only
+  unspool record --view ./app          records, and then shows
+
+Over ssh, no browser is opened: a note has the command that forwards the port.
+
+Exit status: 1 no sample passes the filters; 2 could not run.")]
+pub(crate) struct ViewArgs {
+    /// The profile, or a recording of perf. [default: unspool.prof, or else perf.data]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Print the address, and open no browser.
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    // Must be last: options after it would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) filters: Filters,
 }
 
 /// What is shown of a profile, and where.

@@ -22,6 +22,7 @@ pub(crate) mod stack;
 pub(crate) mod stats;
 pub(crate) mod synth;
 pub(crate) mod verify;
+pub(crate) mod view;
 
 use std::env;
 use std::ffi::OsStr;

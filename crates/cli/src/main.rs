@@ -52,6 +52,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Script(script) => commands::script::run(script),
         Command::Stack(stack) => commands::stack::run(stack),
         Command::Report(report) => commands::report::run(report),
+        Command::View(view) => commands::view::run(view),
         Command::Diff(diff) => commands::diff::run(diff),
         Command::Show(show) => commands::show::run(show),
         Command::Compile(compile) => commands::compile::run(compile),

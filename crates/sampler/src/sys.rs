@@ -86,7 +86,7 @@ pub(crate) enum Readiness {
 }
 
 /// Queues the signals that end a recording or are passed on. In this thread and those that it
-/// creates, they have no other effect.
+/// creates, they have no other effect until it is dropped, in the same thread.
 #[derive(Debug)]
 pub(crate) struct Signals {
     file: OwnedFd,
@@ -144,6 +144,21 @@ impl Signals {
         // SAFETY: the kernel wrote all of it.
         let info = unsafe { info.assume_init() };
         i32::try_from(info.ssi_signo).ok()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // Further signals of the same kind were for the recording, too.
+        while self.next().is_some() {}
+        // SAFETY: the mask is from the call that blocked these signals, and outlives this one.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            )
+        };
     }
 }
 

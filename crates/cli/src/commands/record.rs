@@ -20,7 +20,7 @@ use unspool_sampler::{
 };
 use unspool_table_store::{Store, TableForm};
 
-use crate::args::{Frequency, RecordArgs, UnwindEngineArg};
+use crate::args::{Filters, Frequency, RecordArgs, UnwindEngineArg};
 use crate::output::{self, ExitCodes};
 
 mod display;
@@ -111,6 +111,9 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     }
     let summary = summary.with_context(|| path.to_string())?;
     report.end(&summary, &event)?;
+    if args.view && summary.completeness.samples() > 0 {
+        super::view::show(&args.output, &Filters::default(), false)?;
+    }
     Ok(status(&summary))
 }
 

@@ -63,6 +63,20 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(status(is_whole && !view.samples.is_empty()))
 }
 
+/// A profile as a page; `None` if no sample passes the filters.
+pub(super) fn page(path: &Path, filters: &Filters) -> anyhow::Result<Option<Vec<u8>>> {
+    let (profile, _) = load(path, filters)?;
+    let names = FileNames::look_up(&profile, detail(filters));
+    let named = NamedProfile::new(&profile, &names);
+    let view = view_of(path, &named, filters, None)?;
+    if view.samples.is_empty() {
+        return Ok(None);
+    }
+    let mut page = Vec::new();
+    html::write(&mut page, &view)?;
+    Ok(Some(page))
+}
+
 /// The parameters of a flame graph.
 pub(super) fn graph<F: clap::ValueEnum + Send + Sync>(
     output_args: &OutputArgs<F>,

@@ -35,3 +35,4 @@ mod terminal;
 #[path = "../../src/text/mod.rs"]
 mod text;
 mod verify;
+mod view;

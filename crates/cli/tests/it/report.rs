@@ -133,7 +133,7 @@ fn clean(arguments: &[&str]) -> String {
     output.out
 }
 
-fn recorded() -> (Folder, PathBuf, String) {
+pub(crate) fn recorded() -> (Folder, PathBuf, String) {
     let folder = Folder::new();
     let program = build(&folder);
     let profile = folder.join("unspool.prof");

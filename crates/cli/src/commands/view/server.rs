@@ -1,0 +1,160 @@
+//! Serves one page on the loopback interface, to those who know its address.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// The longest request.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
+/// Browsers open connections ahead, and leave them idle.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most connections at a time; more are closed.
+const MAX_CONNECTIONS: usize = 32;
+
+/// A page and its addresses.
+pub(super) struct PageServer {
+    listener: TcpListener,
+    port: u16,
+    page: Arc<ServedPage>,
+}
+
+struct ServedPage {
+    html: Vec<u8>,
+    /// The path of the page.
+    secret: String,
+    /// The path that leads to it once.
+    one_time: String,
+    is_used: AtomicBool,
+    connections: AtomicUsize,
+}
+
+impl PageServer {
+    /// Listens on a port that the kernel chooses.
+    pub(super) fn new(html: Vec<u8>) -> io::Result<PageServer> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Ok(PageServer {
+            port: listener.local_addr()?.port(),
+            listener,
+            page: Arc::new(ServedPage {
+                html,
+                secret: format!("/{}/", random_hex()?),
+                one_time: format!("/{}", random_hex()?),
+                is_used: AtomicBool::new(false),
+                connections: AtomicUsize::new(0),
+            }),
+        })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address of the page.
+    pub(super) fn address(&self) -> String {
+        format!("http://127.0.0.1:{}{}", self.port, self.page.secret)
+    }
+
+    /// An address that leads to the page once.
+    pub(super) fn one_time_address(&self) -> String {
+        format!("http://127.0.0.1:{}{}", self.port, self.page.one_time)
+    }
+
+    /// Answers requests, without end.
+    pub(super) fn run(&self) -> io::Result<()> {
+        for stream in self.listener.incoming() {
+            // The other side may have gone already.
+            let Ok(stream) = stream else { continue };
+            let page = Arc::clone(&self.page);
+            if page.connections.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+                page.connections.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            thread::Builder::new().spawn(move || {
+                // A browser that goes away is not an error.
+                let _ = page.answer(stream);
+                page.connections.fetch_sub(1, Ordering::Relaxed);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl ServedPage {
+    /// Answers a request, and closes the connection.
+    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(CONNECTION_TIMEOUT))?;
+        stream.set_write_timeout(Some(CONNECTION_TIMEOUT))?;
+        let request = read_request(&mut stream)?;
+        let path = path_of(&request);
+        let (status, header, body) = match path {
+            Some(path) if is_equal(path, &self.secret) => {
+                ("200 OK", String::new(), self.html.as_slice())
+            }
+            Some(path)
+                if is_equal(path, &self.one_time)
+                    && !self.is_used.swap(true, Ordering::Relaxed) =>
+            {
+                let location = format!("Location: {}\r\n", self.secret);
+                ("303 See Other", location, &b""[..])
+            }
+            _ => (
+                "404 Not Found",
+                String::new(),
+                &b"There is no such page.\n"[..],
+            ),
+        };
+        let kind = match body.starts_with(b"<") {
+            true => "text/html",
+            false => "text/plain",
+        };
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\n{header}Content-Type: {kind}; charset=utf-8\r\n\
+             Content-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
+             X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
+             Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\r\n",
+            body.len()
+        )?;
+        stream.write_all(body)
+    }
+}
+
+/// The head of a request.
+fn read_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let length = stream.read(&mut part)?;
+        request.extend_from_slice(part.get(..length).unwrap_or_default());
+        if length == 0 || request.len() > MAX_REQUEST_BYTES {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(request)
+}
+
+/// The path that a request gets.
+fn path_of(request: &[u8]) -> Option<&str> {
+    let line = request.split(|byte| *byte == b'\r').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    (words.next() == Some("GET")).then_some(())?;
+    words.next()
+}
+
+/// Whether two texts are equal, in a time that does not say where they differ.
+fn is_equal(one: &str, other: &str) -> bool {
+    let pairs = one.bytes().zip(other.bytes());
+    let difference = pairs.fold(0, |difference, (a, b)| difference | (a ^ b));
+    one.len() == other.len() && difference == 0
+}
+
+/// 128 random bits in hexadecimal.
+fn random_hex() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,172 @@
+//! `unspool view` and `record --view`: the page, served to those who know its address.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use unspool_testing::{Finish as _, Folder, RunningProgram, await_that, run_tool, send_signal};
+
+use crate::harness;
+use crate::report::recorded;
+
+/// The status of a request, and where it leads.
+fn ask(arguments: &[&str]) -> String {
+    let words = [
+        "--silent",
+        "--output",
+        "/dev/null",
+        "--write-out",
+        "%{http_code} %{redirect_url}",
+    ];
+    run_tool("curl", &[&words, arguments].concat()).out
+}
+
+/// A folder with a program in place of `xdg-open`, which writes its argument into the file `opened`.
+fn with_opener(command: &mut Command, folder: &Path) {
+    let opener = folder.join("xdg-open");
+    fs::write(
+        &opener,
+        "#!/bin/sh\necho \"$1\" > \"${0%/*}/new\"\nmv \"${0%/*}/new\" \"${0%/*}/opened\"\n",
+    )
+    .unwrap();
+    fs::set_permissions(&opener, fs::Permissions::from_mode(0o755)).unwrap();
+    command.env("PATH", format!("{}:/usr/bin:/bin", folder.display()));
+}
+
+/// The address that was opened.
+fn opened(folder: &Path) -> String {
+    let path = folder.join("opened");
+    await_that("the browser", || path.exists());
+    fs::read_to_string(path).unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn page_is_served_at_its_address_only() {
+    let (folder, _, profile) = recorded();
+    let mut view = harness::unspool();
+    view.args(["view", "--no-open", &profile]);
+    let mut view = RunningProgram::start(&mut view);
+    let address = view.line();
+    let (server, secret) = address.split_at("http://127.0.0.1:12345".len());
+    assert!(secret.len() >= 32, "{address}");
+    let report = ["report", "--format", "html", &profile];
+    let page = harness::unspool().args(report).succeed();
+    let served = folder.join("served.html");
+    let head = run_tool(
+        "curl",
+        &[
+            "--silent",
+            "--dump-header",
+            "-",
+            "--output",
+            served.to_str().unwrap(),
+            &address,
+        ],
+    );
+    assert_eq!(fs::read_to_string(&served).unwrap(), page);
+    for header in [
+        "HTTP/1.1 200 OK",
+        "Content-Type: text/html; charset=utf-8",
+        "Cache-Control: no-store",
+        "Referrer-Policy: no-referrer",
+        "X-Frame-Options: DENY",
+    ] {
+        assert!(
+            head.out.lines().any(|line| line == header),
+            "{header}: {head}"
+        );
+    }
+    let other = format!("{}0/", &address[..address.len() - 2]);
+    let other = if other == address {
+        other.replace("0/", "1/")
+    } else {
+        other
+    };
+    let longer = format!("{address}x");
+    for wrong in [server, &other, &longer] {
+        assert_eq!(ask(&[wrong]), "404 ", "{wrong}");
+    }
+    assert_eq!(ask(&["--request", "POST", &address]), "404 ");
+    // An idle connection does not stop others.
+    let port = server.rsplit(':').next().unwrap().parse().unwrap();
+    let _idle = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    assert_eq!(ask(&[&address]), "200 ");
+    // It listens on the loopback interface alone.
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap());
+    let listening = tables.iter().flat_map(|table| table.lines());
+    let ours = format!(":{port:04X} ");
+    let ours = listening.filter_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, _, state) = (words.next()?, words.next()?, words.next()?);
+        (state == "0A" && format!("{local} ").ends_with(&ours)).then(|| local.to_owned())
+    });
+    assert_eq!(ours.collect::<Vec<_>>(), [format!("0100007F:{port:04X}")]);
+}
+
+#[test]
+fn browser_gets_an_address_that_works_once() {
+    let (folder, _, profile) = recorded();
+    let mut view = harness::unspool();
+    with_opener(view.args(["view", &profile]), &folder);
+    let mut view = RunningProgram::start(&mut view);
+    let address = view.line();
+    let once = opened(&folder);
+    assert_ne!(once, address);
+    assert_eq!(ask(&[&once]), format!("303 {address}"));
+    assert_eq!(ask(&[&once]), "404 ");
+    assert_eq!(ask(&[&address]), "200 ");
+}
+
+#[test]
+fn over_ssh_the_port_is_forwarded() {
+    let (folder, _, profile) = recorded();
+    let notes = folder.join("notes");
+    let mut view = harness::unspool();
+    with_opener(view.args(["view", &profile]), &folder);
+    view.env("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.7 22");
+    view.stderr(File::create(&notes).unwrap());
+    let mut view = RunningProgram::start(&mut view);
+    let address = view.line();
+    let port = address.split([':', '/']).nth(4).unwrap();
+    let forward = format!("ssh -N -L {port}:127.0.0.1:{port} 192.0.2.7\n");
+    await_that("the note", || {
+        fs::read_to_string(&notes).unwrap().contains("Ctrl-C")
+    });
+    let notes = fs::read_to_string(&notes).unwrap();
+    assert!(notes.contains(&forward), "{notes}");
+    assert!(!folder.join("opened").exists());
+}
+
+#[test]
+fn record_shows_at_the_end() {
+    let folder = Folder::new();
+    let mut record = harness::unspool_in(
+        &folder,
+        &[
+            "record",
+            "--view",
+            "sh",
+            "-c",
+            "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done",
+        ],
+    );
+    with_opener(&mut record, &folder);
+    let mut record = RunningProgram::start(&mut record);
+    let address = record.line();
+    assert_eq!(ask(&[&opened(&folder)]), format!("303 {address}"));
+    assert_eq!(ask(&[&address]), "200 ");
+    // The recording has taken signals, which have their usual effect again.
+    send_signal(record.pid(), "INT");
+    assert_eq!(record.end().signal(), Some(2));
+}
+
+#[test]
+fn nothing_is_served_without_samples() {
+    let (_folder, _, profile) = recorded();
+    let view = ["view", "--no-open", "--thread", "8", &profile];
+    let view = harness::unspool().args(view).finish().ended_with(1);
+    assert_eq!(view.out, "");
+    assert!(view.err.contains("no sample passes --thread 8"), "{view}");
+}
