@@ -3,6 +3,7 @@
 mod server;
 
 use std::env;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -44,12 +45,13 @@ pub(super) fn show(path: &Path, filters: &Filters, no_open: bool) -> anyhow::Res
 /// Opens the page in the user's browser.
 fn open(server: &PageServer) {
     let Some(opener) = in_path("xdg-open".as_ref()).next() else {
-        return output::notice(&"xdg-open is not there: open the address in a browser");
+        return output::notice(&"xdg-open: not found: open the address in a browser");
     };
     let mut command = Command::new(opener);
-    // Other users can read the arguments of processes: this address works once.
-    command.arg(server.one_time_address());
-    command.stdin(Stdio::null());
+    // Other users can read the arguments of processes, but get no page (`server::owner_of`).
+    command.arg(server.address()).stdin(Stdio::null());
+    // Ctrl-C ends the server, not the browser.
+    command.process_group(0);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     if let Err(error) = command.spawn() {
         output::notice(&format_args!(

@@ -1,10 +1,10 @@
-//! Serves one page on the loopback interface, to those who know its address.
+//! Serves one page on the loopback interface, to its user and root, if they know its address.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -26,9 +26,8 @@ struct ServedPage {
     html: Vec<u8>,
     /// The path of the page.
     secret: String,
-    /// The path that leads to it once.
-    one_time: String,
-    is_used: AtomicBool,
+    /// The user to whom the page is served.
+    user: u32,
     connections: AtomicUsize,
 }
 
@@ -42,8 +41,7 @@ impl PageServer {
             page: Arc::new(ServedPage {
                 html,
                 secret: format!("/{}/", random_hex()?),
-                one_time: format!("/{}", random_hex()?),
-                is_used: AtomicBool::new(false),
+                user: unspool_files::raw::effective_user(),
                 connections: AtomicUsize::new(0),
             }),
         })
@@ -56,11 +54,6 @@ impl PageServer {
     /// The address of the page.
     pub(super) fn address(&self) -> String {
         format!("http://127.0.0.1:{}{}", self.port, self.page.secret)
-    }
-
-    /// An address that leads to the page once.
-    pub(super) fn one_time_address(&self) -> String {
-        format!("http://127.0.0.1:{}{}", self.port, self.page.one_time)
     }
 
     /// Answers requests, without end.
@@ -89,23 +82,13 @@ impl ServedPage {
         stream.set_read_timeout(Some(CONNECTION_TIMEOUT))?;
         stream.set_write_timeout(Some(CONNECTION_TIMEOUT))?;
         let request = read_request(&mut stream)?;
-        let path = path_of(&request);
-        let (status, header, body) = match path {
-            Some(path) if is_equal(path, &self.secret) => {
-                ("200 OK", String::new(), self.html.as_slice())
+        let client = owner_of(stream.peer_addr()?, stream.local_addr()?)?;
+        let is_allowed = client == Some(self.user) || client == Some(0);
+        let (status, body) = match path_of(&request) {
+            Some(path) if is_allowed && is_equal(path, &self.secret) => {
+                ("200 OK", self.html.as_slice())
             }
-            Some(path)
-                if is_equal(path, &self.one_time)
-                    && !self.is_used.swap(true, Ordering::Relaxed) =>
-            {
-                let location = format!("Location: {}\r\n", self.secret);
-                ("303 See Other", location, &b""[..])
-            }
-            _ => (
-                "404 Not Found",
-                String::new(),
-                &b"There is no such page.\n"[..],
-            ),
+            _ => ("404 Not Found", &b"There is no such page.\n"[..]),
         };
         let kind = match body.starts_with(b"<") {
             true => "text/html",
@@ -113,7 +96,7 @@ impl ServedPage {
         };
         write!(
             stream,
-            "HTTP/1.1 {status}\r\n{header}Content-Type: {kind}; charset=utf-8\r\n\
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\n\
              Content-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
              X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
              Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\r\n",
@@ -135,6 +118,23 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
         }
     }
     Ok(request)
+}
+
+/// The user who owns the other end of a connection, between `client` and `server`. `None` if it is
+/// closed (proc_pid_net(5)).
+fn owner_of(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
+    let ends = [client, server].map(|end| match end.ip() {
+        // The address is a number of the machine, the port is not.
+        IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), end.port()),
+        IpAddr::V6(_) => String::new(),
+    });
+    let connections = fs::read_to_string("/proc/self/net/tcp")?;
+    let owner = connections.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_it = ends.iter().all(|end| words.next() == Some(end));
+        words.nth(4).filter(|_| is_it)?.parse().ok()
+    });
+    Ok(owner)
 }
 
 /// The path that a request gets.
