@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use crate::arch::Lifter;
 use crate::op::{Flow, ScanEvent};
-use crate::value::{JumpTable, JumpTableEncoding};
+use crate::value::JumpTable;
 
 /// The bytes of code and its jump tables.
 pub trait CodeImage {
@@ -620,12 +620,31 @@ impl ProgramCode {
         &self.external_targets
     }
 
-    /// Targets of a jump table's entries. There may be more than the table has.
+    /// Targets of a jump table's entries. There may be more than the table has. Null words are none:
+    /// a table without a known length ends there.
     pub fn jump_table_targets<'i, I: CodeImage + ?Sized>(
         &self,
         table: JumpTable,
         image: &'i I,
     ) -> impl Iterator<Item = u64> + use<'i, I> {
+        self.jump_table_entries(table, image)
+            .take_while(move |entry| table.max_index.is_some() || !table.is_null(entry))
+            .filter(move |entry| !table.is_null(entry))
+            .map(move |entry| table.target(entry))
+    }
+
+    /// Whether a jump table of known length has null words. In an object, where code begins at 0,
+    /// they lead nowhere. In a linked file, a relocation may make addresses of them.
+    pub fn has_null_entries<I: CodeImage + ?Sized>(&self, table: JumpTable, image: &I) -> bool {
+        let mut entries = self.jump_table_entries(table, image);
+        table.max_index.is_some() && entries.any(|entry| table.is_null(entry))
+    }
+
+    fn jump_table_entries<'i, I: CodeImage + ?Sized>(
+        &self,
+        table: JumpTable,
+        image: &'i I,
+    ) -> impl Iterator<Item = &'i [u8]> + use<'i, I> {
         let size = table.entry_size();
         let next = self
             .data_addresses
@@ -640,14 +659,7 @@ impl ProgramCode {
             .max_index
             .map_or(room, |last| room.min(usize::from(last) + 1));
         let bytes = image.bytes_from(table.address).unwrap_or_default();
-        // An object's code begins at 0. A word that is not relocated is no entry for it.
-        let is_null = move |entry: &[u8]| {
-            table.encoding == JumpTableEncoding::Absolute64 && entry.iter().all(|byte| *byte == 0)
-        };
-        let entries = bytes.chunks_exact(size).take(count);
-        entries
-            .take_while(move |entry| !is_null(entry))
-            .map(move |entry| table.target(entry))
+        bytes.chunks_exact(size).take(count)
     }
 }
 

@@ -75,6 +75,12 @@ impl JumpTable {
             JumpTableEncoding::Absolute64 => entry.try_into().map_or(0, u64::from_le_bytes),
         }
     }
+
+    /// Whether an entry is a word of zeros.
+    #[must_use]
+    pub(crate) fn is_null(self, entry: &[u8]) -> bool {
+        self.encoding == JumpTableEncoding::Absolute64 && entry.iter().all(|byte| *byte == 0)
+    }
 }
 
 /// Encoding of the entries of a [`JumpTable`].

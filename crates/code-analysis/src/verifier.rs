@@ -666,6 +666,9 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         state: &VerifierState,
     ) -> Option<()> {
         self.used_stack_address |= self.tracks_image_addresses;
+        if self.program.has_null_entries(table, self.image) {
+            return None;
+        }
         let mut is_followed = false;
         for to in self.program.jump_table_targets(table, self.image) {
             self.table_entry_budget = self.table_entry_budget.checked_sub(1)?;
