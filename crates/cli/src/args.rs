@@ -273,8 +273,8 @@ pub(crate) struct RecordArgs {
     /// Where stacks are walked.
     ///
     /// `copy` walks copies of stacks, which the kernel makes up to 64 KiB. `kernel` walks stacks of
-    /// any size where they are, by a BPF program: it needs root, or CAP_BPF, CAP_PERFMON and
-    /// CAP_SYS_PTRACE, and Linux 6.9. It walks copies of those that the program cannot finish.
+    /// up to 1,024 frames where they are, by a BPF program: it needs root, or CAP_BPF, CAP_PERFMON
+    /// and CAP_SYS_PTRACE, and Linux 6.9. It walks copies of those that the program cannot finish.
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "copy")]
     pub(crate) unwind: UnwindEngineArg,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]

@@ -125,7 +125,7 @@ impl TrustedFile {
     ///
     /// # Errors
     ///
-    /// The system's error, or [`CacheError::TooLarge`].
+    /// The system's error, or [`CacheErrorReason::TooLarge`].
     pub fn read(&self, max_bytes: u64) -> Result<Vec<u8>, CacheError> {
         let mut bytes = Vec::new();
         let read = (&self.file).take(max_bytes).read_to_end(&mut bytes);

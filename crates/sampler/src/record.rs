@@ -35,7 +35,7 @@ pub use process_names::ChildProcess;
 
 use copy_size::CopySizer;
 use events::{EventScope, Events};
-pub(crate) use merge::{RingKind, Taken};
+pub(crate) use merge::{RingKind, RingRecord};
 pub(crate) use process_names::ProcessNames;
 pub(crate) use writer::RecordWriter;
 
@@ -75,7 +75,7 @@ pub enum UnwindEngine {
     /// In this process: the kernel copies each stack, up to 64 KiB.
     #[default]
     Copy,
-    /// In the kernel: stacks of any size. Walks that do not reach the stack's root there are
+    /// In the kernel: stacks of up to 1,024 frames. Walks that do not reach the stack's root there are
     /// repeated in this process.
     Kernel,
 }
@@ -543,15 +543,17 @@ impl<W: Write> RecordLoop<W> {
         let (scribe, copies) = (&mut self.writer, &mut self.copy_sizer);
         let (sources, walk) = (&mut self.events.sources, self.walk.as_mut());
         let taken = merge::take(sources, walk, until, |taken| {
-            if let (Taken::Event(RingKind::OnCpu, _, Record::Sample(sample)), Some(copies)) =
+            if let (RingRecord::Event(RingKind::OnCpu, _, Record::Sample(sample)), Some(copies)) =
                 (taken, &mut *copies)
             {
                 copies.note(&sample.stack);
             }
             if failure.is_none() {
                 failure = match taken {
-                    Taken::Event(kind, origin, record) => scribe.note(kind, origin, record).err(),
-                    Taken::Walk(walk) => scribe.walked_sample(walk).err(),
+                    RingRecord::Event(kind, origin, record) => {
+                        scribe.note(kind, origin, record).err()
+                    }
+                    RingRecord::Walk(walk) => scribe.walked_sample(walk).err(),
                 };
             }
         });

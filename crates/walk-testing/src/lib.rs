@@ -4,7 +4,7 @@
 //! - [`step`]: a [`Stepper`](step::Stepper) against [`unspool_rows::interpret`], in frames with any
 //!   registers and rows with rules of all kinds ([`rows_of`]).
 //! - [`stack`]: modules with random rows, and stacks with random words that mostly make sense.
-//! - [`reference`]: a walk by the rows alone.
+//! - [`mod@reference`]: a walk by the rows alone.
 //!
 //! A new walker implements [`Stepper`](step::Stepper), or walks the stacks of [`stack`] and is
 //! compared with [`reference::ReferenceWalk`]. Its own conditions (when it gives up, what it guesses)

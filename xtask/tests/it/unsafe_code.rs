@@ -43,9 +43,10 @@ fn unsafe_code_is_in_modules_named_sys() {
 /// Sources that open files by themselves, and what these are.
 const OPENERS: &[(&str, &str)] = &[
     ("bpf/src/btf.rs", "the kernel's"),
-    ("cli/src/commands/check/source.rs", "in a folder of its own"),
+    ("cli/src/commands/cc.rs", "in a folder of its own"),
     ("cli/src/commands/doctor/", "the kernel's, and a new one"),
     ("cli/src/commands/record.rs", "the kernel's"),
+    ("cli/src/commands/view/server.rs", "the kernel's"),
     ("files/", "this is the one"),
     ("host/", "the kernel's"),
     ("perf-events/src/event.rs", "the kernel's"),

@@ -248,16 +248,13 @@ fn a_program_in_a_container() {
     }
 }
 
-/// All of the time in `spin` is below the generated code and its caller, which may be guessed.
-fn assert_made(folded: &str, caller: &str) {
+/// All of the time in `spin` is below the generated code and its caller.
+fn assert_made(folded: &str) {
     let spinning = folded.lines().filter(|line| line.contains(";spin "));
     let spinning: Vec<&str> = spinning.collect();
     assert!(!spinning.is_empty(), "{folded}");
     for line in spinning {
-        assert!(
-            line.contains(&format!(";{caller};made code;spin ")),
-            "{folded}"
-        );
+        assert!(line.contains(";main;made code;spin "), "{folded}");
         assert!(
             line.contains(";_start;") || line.contains(";_start_[g];"),
             "{folded}"
@@ -275,11 +272,11 @@ fn code_that_a_program_makes() {
     let (profile, _) = record(&folder, &[path]);
     let map = format!("/tmp/perf-{}.map", pid_of(&profile));
     fs::remove_file(map).unwrap();
-    // Only the frame pointer leads to its caller.
-    assert_made(&report(&profile).0, "main_[g]");
+    // No table has a row for it: the code that it has yet to run leads to its caller.
+    assert_made(&report(&profile).0);
 
     let (profile, _) = record(&folder, &[path, folder.to_str().unwrap()]);
-    assert_made(&report(&profile).0, "main");
+    assert_made(&report(&profile).0);
 }
 
 /// The process ID of the recorded process.
@@ -316,7 +313,7 @@ fn code_that_a_program_makes_in_a_container() {
         NUMBERED,
     ];
     let (profile, _) = record(&folder, &[&command[..], &["start", root, program]].concat());
-    assert_made(&report(&profile).0, "main_[g]");
+    assert_made(&report(&profile).0);
 }
 
 /// The messages about processes that still run at the end of a recording.

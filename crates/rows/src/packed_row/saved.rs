@@ -17,7 +17,7 @@ pub struct SavedRegisters(u32);
 pub enum SavedRegister {
     /// In the same register of the frame.
     Unchanged,
-    /// In memory, this many bytes below [`PackedRow::saved_base`].
+    /// In memory, this many bytes below [`PackedRow::saved_base`](super::PackedRow::saved_base).
     Below(u64),
     /// Nowhere: it cannot be recovered.
     Undefined,

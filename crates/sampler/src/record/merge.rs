@@ -38,7 +38,7 @@ impl RingSource {
 
 /// A record of any ring.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Taken<'r> {
+pub(crate) enum RingRecord<'r> {
     /// Of a performance event.
     Event(RingKind, SampleId, &'r Record<'r>),
     /// Of a complete walk in the kernel.
@@ -66,7 +66,7 @@ pub(crate) fn take(
     sources: &mut [RingSource],
     mut walks: Option<&mut KernelWalk>,
     now: u64,
-    mut each: impl FnMut(Taken<'_>),
+    mut each: impl FnMut(RingRecord<'_>),
 ) -> TakeSummary {
     let until = now.saturating_sub(MAX_RECORD_DELAY_NS);
     let mut damaged = 0;
@@ -91,7 +91,7 @@ pub(crate) fn take(
                 walks
                     .first_record()
                     .iter()
-                    .for_each(|walk| each(Taken::Walk(walk)));
+                    .for_each(|walk| each(RingRecord::Walk(walk)));
                 walks.skip_record();
             }
             firsts.extend(first_walk(&mut walks));
@@ -114,7 +114,7 @@ pub(crate) fn take(
     }
 }
 
-fn read(source: &mut RingSource, each: &mut impl FnMut(Taken<'_>)) -> Result<(), BadRecord> {
+fn read(source: &mut RingSource, each: &mut impl FnMut(RingRecord<'_>)) -> Result<(), BadRecord> {
     let RingSource {
         kind,
         format: layout,
@@ -126,7 +126,7 @@ fn read(source: &mut RingSource, each: &mut impl FnMut(Taken<'_>)) -> Result<(),
     };
     let result = layout
         .read(header, bytes)
-        .map(|(origin, record)| each(Taken::Event(kind, origin, &record)));
+        .map(|(origin, record)| each(RingRecord::Event(kind, origin, &record)));
     source.ring.skip(header);
     // A full ring loses new records, so the kernel gets its memory back earlier.
     source.ring.release_if_large();
