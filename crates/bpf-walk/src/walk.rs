@@ -743,7 +743,7 @@ impl<'m> WalkProgram<'m> {
             (STACK_POINTER, RECORD_STACK_POINTER),
         ] {
             asm.mov64(R1, STACK_POINTER);
-            asm.alu64(Add, R1, i32::from(offset));
+            asm.alu64(Add, R1, offset);
             self.read_word(asm, R1, register);
         }
         asm.ld_imm64(R1, record::IS_INSTRUCTION);

@@ -34,6 +34,7 @@ use crate::encoding::EncodedRow;
 use crate::register::Register;
 use crate::row::{CfaRule, RaState, RegisterRule, Row};
 
+pub mod layout;
 mod meaning;
 mod pack;
 mod saved;
@@ -41,6 +42,7 @@ mod saved;
 pub use meaning::PackedExpressions;
 pub use saved::{SavedRegister, SavedRegisters};
 
+use layout::{DISTANCE_SHIFT, FORM_SHIFT};
 use pack::RowPacker;
 
 /// A row in one word.
@@ -182,28 +184,24 @@ const FRAME_POINTER: u16 = 6;
 
 impl PackedRow {
     /// The frame has no caller.
-    pub const OUTERMOST: PackedRow = PackedRow::other(1);
+    pub const OUTERMOST: PackedRow = PackedRow::other(layout::OUTERMOST);
 
     /// All registers are in the kernel's signal record, at the stack pointer.
-    pub const SIGNAL: PackedRow = PackedRow::other(2);
+    pub const SIGNAL: PackedRow = PackedRow::other(layout::SIGNAL);
 
     /// The number of bits of a row. The others are zero.
     pub const BITS: u32 = 49;
 
-    const FORM_SHIFT: u32 = SavedRegisters::BITS;
-    const DISTANCE_SHIFT: u32 = 33;
-    const PUSHED_SHIFT: u32 = 3;
-    const LINKAGE_TABLE: u16 = 3;
-    const FORM: u64 = 3 << PackedRow::FORM_SHIFT;
-    const ON_FRAME_POINTER: u64 = 1 << PackedRow::FORM_SHIFT;
-    const REALIGNED: u64 = 2 << PackedRow::FORM_SHIFT;
-    const ARGUMENTS: u64 = 4 << PackedRow::FORM_SHIFT;
+    const FORM: u64 = (layout::OTHER as u64) << FORM_SHIFT;
+    const ON_FRAME_POINTER: u64 = (layout::ON_FRAME_POINTER as u64) << FORM_SHIFT;
+    const REALIGNED: u64 = (layout::REALIGNED as u64) << FORM_SHIFT;
+    const ARGUMENTS: u64 = 4 << FORM_SHIFT;
 
     /// The form, the arguments, and the bits that are no part of a row.
-    const KIND: u64 = u64::MAX << PackedRow::BITS | 7 << PackedRow::FORM_SHIFT;
+    const KIND: u64 = u64::MAX << PackedRow::BITS | 7 << FORM_SHIFT;
 
-    const fn other(number: u64) -> PackedRow {
-        PackedRow(PackedRow::FORM | number << PackedRow::DISTANCE_SHIFT)
+    const fn other(number: u32) -> PackedRow {
+        PackedRow(PackedRow::FORM | (number as u64) << DISTANCE_SHIFT)
     }
 
     /// Packs a row; `None` if it has another form.
@@ -267,7 +265,7 @@ impl PackedRow {
             CfaBase::StackPointer => 0,
             CfaBase::FramePointer => PackedRow::ON_FRAME_POINTER,
         };
-        let distance = u64::from(words) << PackedRow::DISTANCE_SHIFT;
+        let distance = u64::from(words) << DISTANCE_SHIFT;
         Some(PackedRow(form | distance | u64::from(saved.bits())))
     }
 
@@ -301,7 +299,7 @@ impl PackedRow {
     #[inline(always)]
     #[must_use]
     pub fn form(self) -> Option<PackedForm> {
-        let distance = u16::try_from(self.0 >> PackedRow::DISTANCE_SHIFT).ok()?;
+        let distance = u16::try_from(self.0 >> DISTANCE_SHIFT).ok()?;
         match self.0 & PackedRow::FORM {
             0 | PackedRow::ON_FRAME_POINTER if !self.is_usual() => None,
             0 | PackedRow::ON_FRAME_POINTER => Some(PackedForm::Usual {
@@ -316,11 +314,11 @@ impl PackedRow {
     }
 
     fn other_form(self, distance: u16) -> Option<PackedForm> {
-        let pushed_from = distance >> PackedRow::PUSHED_SHIFT;
+        let pushed_from = distance >> (layout::PUSHED_SHIFT - DISTANCE_SHIFT);
         match PackedRow(self.0 & !PackedRow::ARGUMENTS) {
             PackedRow::OUTERMOST => Some(PackedForm::Outermost),
             PackedRow::SIGNAL => Some(PackedForm::Signal),
-            _ if distance & 7 == PackedRow::LINKAGE_TABLE && pushed_from < 16 => {
+            _ if u32::from(distance & 7) == layout::LINKAGE_TABLE && pushed_from < 16 => {
                 Some(PackedForm::LinkageTable {
                     pushed_from: pushed_from.into(),
                 })
@@ -335,7 +333,7 @@ impl PackedRow {
     #[must_use]
     pub const fn above_stack_pointer(self) -> Option<u64> {
         match self.0 & PackedRow::KIND {
-            0 => Some(self.0 >> PackedRow::FORM_SHIFT),
+            0 => Some(self.0 >> FORM_SHIFT),
             _ => None,
         }
     }
@@ -345,7 +343,7 @@ impl PackedRow {
     #[must_use]
     pub const fn above_frame_pointer(self) -> Option<u64> {
         match self.0 & PackedRow::KIND == PackedRow::ON_FRAME_POINTER {
-            true => Some(self.0 >> PackedRow::FORM_SHIFT & !7),
+            true => Some(self.0 >> FORM_SHIFT & !7),
             false => None,
         }
     }
@@ -354,7 +352,7 @@ impl PackedRow {
     #[inline(always)]
     #[must_use]
     pub const fn usual_base(self) -> Option<CfaBase> {
-        match self.0 >> PackedRow::FORM_SHIFT & 3 {
+        match self.0 >> FORM_SHIFT & 3 {
             0 => Some(CfaBase::StackPointer),
             1 => Some(CfaBase::FramePointer),
             _ => None,
@@ -365,7 +363,7 @@ impl PackedRow {
     #[inline(always)]
     #[must_use]
     pub const fn cfa_offset(self) -> u64 {
-        8 * (self.0 >> PackedRow::DISTANCE_SHIFT & 0xffff)
+        8 * (self.0 >> DISTANCE_SHIFT & 0xffff)
     }
 
     /// The saved registers, in frames that have a caller on their stack.
@@ -434,7 +432,7 @@ impl PackedRow {
     /// Whether the word is a row of the usual form: the distance is not zero, and higher bits are.
     #[inline(always)]
     const fn is_usual(self) -> bool {
-        let distance = self.0 >> PackedRow::DISTANCE_SHIFT;
+        let distance = self.0 >> DISTANCE_SHIFT;
         self.usual_base().is_some() && distance.wrapping_sub(1) < 0xffff
     }
 

@@ -1,5 +1,6 @@
 //! Rows to words.
 
+use super::layout::{self, DISTANCE_SHIFT, FORM_SHIFT};
 use super::meaning::linkage_table;
 use super::{PackedRow, RegisterScope, RowHead, SavedRegister, SavedRegisters};
 use crate::arch::Arch;
@@ -120,27 +121,27 @@ impl<'e> RowPacker<'e> {
             CfaRule::RegisterOffset { register, offset } => {
                 let form = match Some(register) {
                     base if base == Some(spec.stack_pointer) => 0,
-                    base if base == spec.frame_pointer => 1,
+                    base if base == spec.frame_pointer => layout::ON_FRAME_POINTER,
                     _ => return None,
                 };
                 let words = u16::try_from(words(offset)?).ok();
-                (form, words.filter(|words| *words != 0)?)
+                (form, u64::from(words.filter(|words| *words != 0)?))
             }
             CfaRule::Expression(cfa) => match pushed_from(cfa) {
-                Some(number) => (
-                    3,
-                    number << PackedRow::PUSHED_SHIFT | PackedRow::LINKAGE_TABLE,
-                ),
+                Some(number) => {
+                    let number = u64::from(number) << (layout::PUSHED_SHIFT - DISTANCE_SHIFT);
+                    (layout::OTHER, number | u64::from(layout::LINKAGE_TABLE))
+                }
                 None => {
                     let (offset, rest) = cfa.register_offset(spec.frame_pointer?)?;
                     let words = i16::try_from(words(offset)?).ok()?;
-                    (2, (rest == [DW_OP_DEREF]).then_some(words.cast_unsigned())?)
+                    let words = (rest == [DW_OP_DEREF]).then_some(words.cast_unsigned())?;
+                    (layout::REALIGNED, u64::from(words))
                 }
             },
             CfaRule::Undefined => return None,
         };
-        let distance = u64::from(distance) << PackedRow::DISTANCE_SHIFT;
-        Some(form << PackedRow::FORM_SHIFT | distance)
+        Some(u64::from(form) << FORM_SHIFT | distance << DISTANCE_SHIFT)
     }
 
     /// Whether the CFA and all registers in scope are in the kernel's signal record.

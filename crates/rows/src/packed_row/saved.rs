@@ -1,5 +1,7 @@
 //! Saved registers, five bits each.
 
+use super::layout::SAVED_BITS;
+
 /// Where a function saved the registers that a call preserves, except the stack pointer: rbx, rbp,
 /// r12 to r15 (psABI, "Registers and the Stack Frame"). Each has five bits:
 ///
@@ -30,11 +32,7 @@ impl SavedRegisters {
     /// They are unchanged.
     pub const NONE: SavedRegisters = SavedRegisters(0);
 
-    /// The number of bits.
-    pub const BITS: u32 = 6 * SavedRegisters::FIELD_BITS;
-
-    const FIELD_BITS: u32 = 5;
-    const UNDEFINED: u32 = (1 << SavedRegisters::FIELD_BITS) - 1;
+    const UNDEFINED: u32 = (1 << SAVED_BITS) - 1;
 
     /// [`SavedRegisters::REGISTERS`] as a set.
     const MASK: u32 = 1 << 3 | 1 << 6 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
@@ -92,5 +90,5 @@ impl SavedRegisters {
 fn shift(register: u16) -> Option<u32> {
     let bit = 1_u32.checked_shl(u32::from(register))?;
     let before = (SavedRegisters::MASK & bit.wrapping_sub(1)).count_ones();
-    (SavedRegisters::MASK & bit != 0).then_some(before * SavedRegisters::FIELD_BITS)
+    (SavedRegisters::MASK & bit != 0).then_some(before * SAVED_BITS)
 }
