@@ -455,6 +455,12 @@ fn assert_injected(file: &Path, options: &[&str]) {
         if before.ends_with(" ([unknown])") {
             continue;
         }
+        // perf 6.1 takes a linkage table's entries to be in the order of their relocations.
+        if after.contains("@plt+") {
+            let address = |line: &str| line.split_whitespace().next().map(str::to_owned);
+            assert_eq!(address(before), address(after));
+            continue;
+        }
         assert_eq!(before, after);
     }
     let report = tool("perf")
