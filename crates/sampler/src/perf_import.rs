@@ -282,7 +282,7 @@ pub fn import<W: Write>(
         unwinder,
     } = Replay::new(file, finder, store)?;
     let writer = ProfileWriter::new(out, &meta(file, event)).map_err(ImportError::Write)?;
-    let mut scribe = RecordWriter::new(writer, processes, unwinder, ProcessNames::recorded());
+    let mut writer = RecordWriter::new(writer, processes, unwinder, ProcessNames::recorded());
     let mut last = 0;
     let mut others = 0;
     let summary = file.read(|file_record: FileRecord<'_>| {
@@ -292,11 +292,11 @@ pub fn import<W: Write>(
                 others += 1;
                 Ok(())
             }
-            record => scribe.note(RingKind::OnCpu, file_record.sample_id, &record),
+            record => writer.note(RingKind::OnCpu, file_record.sample_id, &record),
         }
     });
     let summary = summary.map_err(ImportError::Write)?;
-    let written = scribe.finish(last);
+    let written = writer.finish(last);
     Ok(ImportSummary {
         out: written.out.map_err(ImportError::Write)?,
         completeness: written.completeness,

@@ -540,7 +540,7 @@ impl<W: Write> RecordLoop<W> {
     /// Processes all records from before a time.
     fn process_rings(&mut self, until: u64) -> io::Result<()> {
         let mut failure = None;
-        let (scribe, copies) = (&mut self.writer, &mut self.copy_sizer);
+        let (writer, copies) = (&mut self.writer, &mut self.copy_sizer);
         let (sources, walk) = (&mut self.events.sources, self.walk.as_mut());
         let taken = merge::take(sources, walk, until, |taken| {
             if let (RingRecord::Event(RingKind::OnCpu, _, Record::Sample(sample)), Some(copies)) =
@@ -551,9 +551,9 @@ impl<W: Write> RecordLoop<W> {
             if failure.is_none() {
                 failure = match taken {
                     RingRecord::Event(kind, origin, record) => {
-                        scribe.note(kind, origin, record).err()
+                        writer.note(kind, origin, record).err()
                     }
-                    RingRecord::Walk(walk) => scribe.walked_sample(walk).err(),
+                    RingRecord::Walk(walk) => writer.walked_sample(walk).err(),
                 };
             }
         });

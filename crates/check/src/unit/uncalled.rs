@@ -66,7 +66,7 @@ impl RowWalk<'_, '_> {
             self.note_verdict(at, Aspect::Cfa, verdict, None);
         }
         let is_lost = matches!(target, AbstractValue::UNKNOWN | AbstractValue::FRESH);
-        if is_lost && self.is_as_called() {
+        if is_lost && self.has_pushed_return_address() {
             self.note_return_address(at, Verdict::Unproven, None);
         }
         let extent = self.subject.program().extent_at(at);
@@ -80,7 +80,7 @@ impl RowWalk<'_, '_> {
     }
 
     /// Whether the present row says that the return address is where a call pushes it.
-    fn is_as_called(&self) -> bool {
+    fn has_pushed_return_address(&self) -> bool {
         let pushed = i64::from(self.subject.abi_info().call_pushes);
         self.declared.is_some_and(|row| {
             row.return_address == RuleLocation::CfaOffset(-pushed) && !row.signal_frame
@@ -110,7 +110,7 @@ impl RowWalk<'_, '_> {
             let jump = (Vaddr(extent.start), register);
             self.report.entry_register_jumps.push(jump);
         }
-        if is_linked && self.is_as_called() {
+        if is_linked && self.has_pushed_return_address() {
             self.note_return_address(at, Verdict::Unproven, None);
         }
         let may_be_own =
@@ -122,7 +122,7 @@ impl RowWalk<'_, '_> {
         };
         let may_return = !abi_info.arguments.contains(&register)
             && self.origin == CodeOrigin::HandWritten
-            && self.is_as_called();
+            && self.has_pushed_return_address();
         if may_return && may_be_own && code.ids().any(is_restored) {
             let mut entered = AbstractState::new();
             entered.set(sp, cfa);
