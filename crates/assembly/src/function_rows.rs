@@ -64,10 +64,7 @@ impl CalleeBehavior {
             let analysis = analyzer.analyze(program, image, unit, &[], &NoAssumptions);
             let returned = CalleeBehavior::of_unit(&analysis, abi_info);
             let code = analysis.code();
-            let targets = code.ids().filter_map(|id| match code.flow(id)? {
-                Flow::Jump(to) | Flow::Branch { to, .. } => Some(to),
-                _ => None,
-            });
+            let targets = code.ids().filter_map(|id| code.flow(id)?.jump_target());
             let targets: Vec<u64> = targets
                 .filter(|to| program.index_starting_at(*to).is_some())
                 .collect();
@@ -197,7 +194,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
             insns.push(PlannedInsn {
                 line: line.ok_or_else(|| refuse((id, RefusalReason::NoLine)))?,
                 rules,
-                falls_through: falls_through(code.flow(id)),
+                falls_through: code.flow(id).is_none_or(Flow::falls_through),
                 range,
             });
         }
@@ -274,24 +271,9 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
     }
 }
 
-/// Whether control falls through to the next instruction.
-fn falls_through(flow: Option<Flow>) -> bool {
-    match flow {
-        None | Some(Flow::Call(_) | Flow::IndirectCall | Flow::Branch { .. }) => true,
-        Some(
-            Flow::Jump(_)
-            | Flow::IndirectJump(_)
-            | Flow::Return { .. }
-            | Flow::Resume(_)
-            | Flow::Trap
-            | Flow::Unknown,
-        ) => false,
-    }
-}
-
-/// The same for a function's last instruction: a call there never returns.
+/// Whether control falls through at a function's end: a call there never returns.
 fn falls_through_end(flow: Option<Flow>) -> bool {
-    falls_through(flow) && !matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall))
+    flow.is_none_or(|flow| flow.falls_through() && !flow.is_call())
 }
 
 /// Whether an instruction does nothing or traps: it is between functions, or behind calls that

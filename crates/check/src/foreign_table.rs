@@ -59,7 +59,7 @@ impl CheckSubject<'_> {
         let code = analysis.code();
         analysis.visit(|insn, state| {
             let range = code.range(insn);
-            let is_call = matches!(code.flow(insn), Some(Flow::Call(_) | Flow::IndirectCall));
+            let is_call = code.flow(insn).is_some_and(Flow::is_call);
             let verdicts = foreign.row_id(range.start).map(|row| {
                 let before = foreign.row_checker.check(row, state, range.start);
                 match is_call {

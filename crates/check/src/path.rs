@@ -50,18 +50,9 @@ impl CheckSubject<'_> {
             if id == goal {
                 break;
             }
-            let (jump, goes_on) = match code.flow(id) {
-                Some(Flow::Jump(to)) => (known(to), false),
-                Some(Flow::Branch { to, .. }) => (known(to), true),
-                None | Some(Flow::Call(_) | Flow::IndirectCall) => (None, true),
-                Some(
-                    Flow::IndirectJump(_)
-                    | Flow::Return { .. }
-                    | Flow::Resume(_)
-                    | Flow::Trap
-                    | Flow::Unknown,
-                ) => (None, false),
-            };
+            let flow = code.flow(id);
+            let jump = flow.and_then(Flow::jump_target).and_then(known);
+            let goes_on = flow.is_none_or(Flow::falls_through);
             let behind = known(code.range(id).end).filter(|_| goes_on);
             next.extend(jump.map(|to| (to, Some((id, true)))));
             // Fall-through first.

@@ -242,7 +242,7 @@ impl CheckSubject<'_> {
     fn assumed_noreturn(&self, analysis: &Analysis<'_>, rows: &[CheckedRow]) -> Vec<Vaddr> {
         let code = analysis.code();
         let calls = analysis.rejected_edges().filter(|(call, behind, state)| {
-            let is_call = matches!(code.flow(*call), Some(Flow::Call(_) | Flow::IndirectCall));
+            let is_call = code.flow(*call).is_some_and(Flow::is_call);
             let declared = self
                 .row_checker
                 .declared_in(rows, code.range(*behind).start);
@@ -566,9 +566,7 @@ impl CheckSubject<'_> {
     fn jumps_out_of_extents(&self, code: &LiftedCode) -> impl Iterator<Item = Vaddr> {
         let leaves = |insn: &InsnId| {
             let from = code.range(*insn).start;
-            let (Flow::Jump(to) | Flow::Branch { to, .. }) = code.flow(*insn)? else {
-                return None;
-            };
+            let to = code.flow(*insn)?.jump_target()?;
             let extent = self.program().extent_at(from);
             let is_within = extent.is_some_and(|extent| extent.start < to && to < extent.end);
             (!is_within).then_some(Vaddr(from))
@@ -709,7 +707,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             self.visit_flow(analysis, insn, state);
         }
         // While the callee runs, the row of the call describes this function, too.
-        let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+        let is_call = flow.is_some_and(Flow::is_call);
         let across = (self.declared)
             .filter(|row| is_call && self.subject.depends_on_callee(row, state))
             .map(|_| analysis.state_during_call(state));

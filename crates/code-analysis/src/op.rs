@@ -396,6 +396,36 @@ impl Flow {
     pub fn leaves(self) -> bool {
         !matches!(self, Flow::Jump(_) | Flow::Branch { .. } | Flow::Trap)
     }
+
+    /// Whether control may go on behind the instruction. Behind a call it does if the callee
+    /// returns.
+    #[must_use]
+    pub fn falls_through(self) -> bool {
+        match self {
+            Flow::Call(_) | Flow::IndirectCall | Flow::Branch { .. } => true,
+            Flow::Jump(_)
+            | Flow::IndirectJump(_)
+            | Flow::Return { .. }
+            | Flow::Resume(_)
+            | Flow::Trap
+            | Flow::Unknown => false,
+        }
+    }
+
+    /// The address that a jump or branch names.
+    #[must_use]
+    pub fn jump_target(self) -> Option<u64> {
+        match self {
+            Flow::Jump(to) | Flow::Branch { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a call.
+    #[must_use]
+    pub fn is_call(self) -> bool {
+        matches!(self, Flow::Call(_) | Flow::IndirectCall)
+    }
 }
 
 /// Where an instruction finds the address of the code that it resumes.

@@ -403,7 +403,7 @@ impl Analysis<'_> {
         });
         let mut last: Option<CachedRow> = None;
         self.visit_filtered(|insn, state, written| {
-            let is_call = matches!(code.flow(insn), Some(Flow::Call(_) | Flow::IndirectCall));
+            let is_call = code.flow(insn).is_some_and(Flow::is_call);
             let known = last.filter(|last| match last.is_plain {
                 true => written & telling == 0,
                 false => written == 0 && last.is_call == is_call,

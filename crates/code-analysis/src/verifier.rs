@@ -401,7 +401,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             };
             if let Some(flow) = flow {
                 here.verified_until = at.end;
-                is_call = matches!(flow, Flow::Call(_) | Flow::IndirectCall);
+                is_call = flow.is_call();
                 reachability = self.transfer_control(flow, at, &here, &mut frame)?;
             }
         }

@@ -72,19 +72,12 @@ impl SteppedInstruction {
 
     /// Its known successors: the next instruction, if it may fall through, and the branch target.
     pub(crate) fn successors(&self, address: u64) -> [Option<u64>; 2] {
-        let following = Some(address.wrapping_add(self.length.into()));
-        match self.flow {
-            None | Some(Flow::Call(_) | Flow::IndirectCall) => [following, None],
-            Some(Flow::Branch { to, .. }) => [following, Some(to)],
-            Some(Flow::Jump(to)) => [None, Some(to)],
-            Some(
-                Flow::IndirectJump(_)
-                | Flow::Return { .. }
-                | Flow::Resume(_)
-                | Flow::Trap
-                | Flow::Unknown,
-            ) => [None, None],
-        }
+        let following = address.wrapping_add(self.length.into());
+        let falls_through = self.flow.is_none_or(Flow::falls_through);
+        [
+            falls_through.then_some(following),
+            self.flow.and_then(Flow::jump_target),
+        ]
     }
 }
 

@@ -117,19 +117,11 @@ pub(crate) fn fall_through_runs(
             kind: part,
         })
         .end = end;
-        let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+        let is_call = flow.is_some_and(Flow::is_call);
         called = is_call.then_some(end);
         let goes_on = match flow {
-            Some(
-                Flow::Jump(_)
-                | Flow::IndirectJump(_)
-                | Flow::Return { .. }
-                | Flow::Resume(_)
-                | Flow::Trap
-                | Flow::Unknown,
-            ) => false,
             Some(Flow::Call(to)) => !never_returns(to),
-            _ => true,
+            flow => flow.is_none_or(Flow::falls_through),
         };
         if !goes_on {
             runs.extend(run.take());
@@ -156,7 +148,7 @@ fn interior_addresses(lifter: &mut Lifter, bytes: &[u8], address: u64) -> HashSe
         {
             behind.push(insn.start);
         }
-        let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+        let is_call = flow.is_some_and(Flow::is_call);
         called = is_call.then_some(insn.end);
     });
     let sp = lifter.abi_info().stack_pointer;

@@ -251,7 +251,7 @@ impl<'s> LsdaSearch<'s> {
 }
 
 fn is_call(code: &LiftedCode, id: InsnId) -> bool {
-    matches!(code.flow(id), Some(Flow::Call(_) | Flow::IndirectCall))
+    code.flow(id).is_some_and(Flow::is_call)
 }
 
 /// Uses up steps. Returns whether enough were left.
@@ -305,19 +305,8 @@ impl FunctionCode<'_> {
             return false;
         };
         let before = pad.0.checked_sub(1).map(InsnId);
-        let ends = match before.and_then(|before| self.code.flow(before)) {
-            Some(Flow::Branch { .. }) | None => false,
-            Some(
-                Flow::Jump(_)
-                | Flow::IndirectJump(_)
-                | Flow::Return { .. }
-                | Flow::Resume(_)
-                | Flow::Trap
-                | Flow::Unknown
-                | Flow::Call(_)
-                | Flow::IndirectCall,
-            ) => true,
-        };
+        let flow = before.and_then(|before| self.code.flow(before));
+        let ends = flow.is_some_and(|flow| flow.is_call() || !flow.falls_through());
         let address = self.code.range(pad).start;
         ends && !self.code.is_padding(pad)
             && !self.input.is_reached(address)

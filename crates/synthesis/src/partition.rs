@@ -189,7 +189,7 @@ impl InterUnitEdges {
         );
         let code = analysis.code();
         let described = UnitRows::from_analysis(&analysis, program, rows, |id, state| {
-            let Some(Flow::Jump(to) | Flow::Branch { to, .. }) = code.flow(id) else {
+            let Some(to) = code.flow(id).and_then(Flow::jump_target) else {
                 return;
             };
             let there = program.unit_of(to);

@@ -150,7 +150,7 @@ impl UnitRows {
                 insn.row = row;
             }
             let flow = code.flow(id);
-            if matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall))
+            if flow.is_some_and(Flow::is_call)
                 && let Some(depth) = state.get(sp).distance_from(AbstractValue::entry_value(sp))
             {
                 described.depths.push((code.range(id).start, depth));

@@ -80,7 +80,7 @@ fn compare(path: &Path) -> ExitComparison {
                 break;
             };
             let next = at.offset(insn.length as u64);
-            let is_call = matches!(insn.flow, Some(Flow::Call(_) | Flow::IndirectCall));
+            let is_call = insn.flow.is_some_and(Flow::is_call);
             // Padding is not executed.
             let own = (!insn.is_padding).then_some(CodeAddr::Instruction(RuntimeAddr(at.0)));
             let mut frames = Vec::from_iter(own);
