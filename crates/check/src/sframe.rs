@@ -7,7 +7,6 @@ use unspool_elf::ElfKind;
 use unspool_rows::arch::RegisterName;
 use unspool_rows::diff::for_each_range;
 use unspool_rows::table::Span;
-use unspool_rows::text::RowText;
 use unspool_rows::{CfaRule, Fde, Register, RegisterRule, Row, Table, Vaddr};
 use unspool_table_store::{self as tables, TableSource};
 
@@ -229,7 +228,7 @@ impl<'s, 'f> SframeComparison<'s, 'f> {
             return Some(("the CFA".to_owned(), cfa(own), cfa(other)));
         }
         let rule = |row: &Row<'_>, register: Register| {
-            let text = RowText(row, abi).to_string();
+            let text = row.display(abi).to_string();
             let prefix = format!("{}=", RegisterName(register, abi.arch));
             let mut words = text.split("  ");
             let found = words.find_map(|word| word.trim().strip_prefix(&prefix).map(str::to_owned));

@@ -289,6 +289,16 @@ impl<'t> CompiledTable<'t> {
         Some((RowRef(row), at, next))
     }
 
+    /// The row that holds at `pc`, decoded: [`CompiledTable::lookup`] and [`CompiledTable::row`].
+    ///
+    /// # Errors
+    ///
+    /// [`TableCorruption`].
+    pub fn row_at(&self, pc: Vaddr) -> Result<Option<Row<'t>>, TableCorruption> {
+        let hit = self.lookup(pc)?;
+        hit.map(|hit| self.row(hit.row)).transpose()
+    }
+
     /// A distinct row.
     ///
     /// # Errors

@@ -7,7 +7,6 @@
 use core::fmt::{self, Write};
 
 use unspool_rows::expression::{Operation, operation};
-use unspool_rows::text::RowText;
 
 use crate::outline::{Outline, OutlineStart, RowNumber};
 use crate::recipe::{self, BranchFreeExpression, CallerRecipe, Recipe, ReturnAddress, ValueSource};
@@ -67,7 +66,7 @@ fn function(out: &mut String, outline: &Outline<'_>) -> fmt::Result {
     )?;
     tree(out, &starts, 1)?;
     for (row, number) in outline.rows().zip(0..) {
-        writeln!(out, "\n    /* {} */", RowText(&row, outline.abi()))?;
+        writeln!(out, "\n    /* {} */", row.display(outline.abi()))?;
         writeln!(out, "row_{number}:")?;
         match Recipe::from_row(&row, outline.abi()) {
             Recipe::Fails(status) => writeln!(out, "    return {};", status.name())?,

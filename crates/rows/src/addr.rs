@@ -92,6 +92,12 @@ macro_rules! hexadecimal {
                 write!(f, "{:#x}", self.0)
             }
         }
+
+        impl fmt::LowerHex for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::LowerHex::fmt(&self.0, f)
+            }
+        }
     )*};
 }
 hexadecimal!(Vaddr, RuntimeAddr, LoadBias);
@@ -105,6 +111,16 @@ mod tests {
         let after_call = RuntimeAddr(0x1005);
         assert_eq!(CodeAddr::Return(after_call).lookup(), RuntimeAddr(0x1004));
         assert_eq!(CodeAddr::Instruction(after_call).lookup(), after_call);
+    }
+
+    #[test]
+    fn addresses_print_as_their_numbers_do() {
+        assert_eq!(std::format!("{}", Vaddr(0x2f)), "0x2f");
+        let addr = RuntimeAddr(0x2f);
+        assert_eq!(
+            std::format!("{addr:x} {addr:#x} {addr:#08x}"),
+            "2f 0x2f 0x00002f"
+        );
     }
 
     #[test]

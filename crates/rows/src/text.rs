@@ -39,6 +39,14 @@ mod parse;
 pub use parse::{TableParseError, parse, parse_expression};
 pub(crate) use parse::{TextFault, expression, fits};
 
+/// The table of a function that saves `rbp` and has 16 bytes of variables: for examples.
+pub const EXAMPLE: &str = "\
+arch x86-64 little
+fn 0x1000..0x1040
+  0x1000  cfa=rsp+8  ra=[cfa-8]
+  0x1008  cfa=rsp+32  ra=[cfa-8]  rbp=[cfa-16]
+";
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", AbiText(self.abi()))?;
@@ -46,12 +54,7 @@ impl fmt::Display for Table {
             writeln!(f, "{}", FdeText(fde))?;
             for row_start in self.rows(fde) {
                 if let Some(row) = self.row(row_start.row) {
-                    writeln!(
-                        f,
-                        "  {:#x}  {}",
-                        row_start.start.0,
-                        RowText(&row, self.abi())
-                    )?;
+                    writeln!(f, "  {:#x}  {}", row_start.start.0, row.display(self.abi()))?;
                 }
             }
         }
@@ -104,9 +107,17 @@ impl fmt::Display for FdeText<'_> {
     }
 }
 
-/// Prints one row without its address.
+impl Row<'_> {
+    /// The row as text, without its address. The ABI has the names of registers.
+    #[must_use]
+    pub fn display(&self, abi: Abi) -> RowText<'_> {
+        RowText(self, abi)
+    }
+}
+
+/// Prints one row ([`Row::display`]).
 #[derive(Debug, Clone, Copy)]
-pub struct RowText<'a>(pub &'a Row<'a>, pub Abi);
+pub struct RowText<'a>(&'a Row<'a>, Abi);
 
 impl fmt::Display for RowText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,6 @@ use unspool_cfi::{
 };
 use unspool_rows::leb128::{put_signed, put_unsigned};
 use unspool_rows::table::Span;
-use unspool_rows::text::RowText;
 use unspool_rows::{CfaRule, Register, RegisterRule, Vaddr};
 use unspool_testing::is_thorough;
 
@@ -304,7 +303,7 @@ fn alone(section: &CfiSection<'_>, entry: CfiEntry<'_>) -> Result<Option<Read>, 
     let mut rows = evaluator.rows(section, &cie, &initial, &fde);
     let mut all = Vec::new();
     while let Some(range) = rows.advance()? {
-        let row = RowText(rows.row(), section.abi).to_string();
+        let row = rows.row().display(section.abi).to_string();
         all.push((range.start, row));
     }
     Ok(Some((fde.start, fde.end, all)))
@@ -584,7 +583,7 @@ proptest! {
                         let fde = fdes.next().unwrap();
                         prop_assert_eq!(fde.origin, offset);
                         let rows = table.rows(fde).map(|row| {
-                            let text = RowText(&table.row(row.row).unwrap(), X86_64).to_string();
+                            let text = table.row(row.row).unwrap().display(X86_64).to_string();
                             (row.start, text)
                         });
                         prop_assert_eq!((fde.start, fde.end, rows.collect()), expected);

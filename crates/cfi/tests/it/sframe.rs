@@ -9,7 +9,6 @@ use unspool_cfi::sframe::{
     SframeSection, SframeVersion, SubSections, UnrepresentableReason, fit, functions, read, repair,
     table,
 };
-use unspool_rows::text::RowText;
 use unspool_rows::{CfaRule, Register, RegisterRule, Row, Table, Vaddr};
 
 const SECTION: Vaddr = Vaddr(0x2000);
@@ -49,7 +48,7 @@ fn text(functions: &[SframeFunction], abi: SframeAbi) -> String {
             let (table, problems) = table(&[one], abi);
             assert_eq!(problems, []);
             let id = table.spans().next().unwrap().row;
-            let row_text = RowText(&table.row(id).unwrap(), table.abi()).to_string();
+            let row_text = table.row(id).unwrap().display(table.abi()).to_string();
             // Registers that SFrame does not describe are the same in all rows.
             let words = row_text.split_whitespace();
             let printed: Vec<_> = words
@@ -105,7 +104,7 @@ fn check_lookups(section: &[u8], address: Vaddr, abi: SframeAbi, sframe_section:
         let rows = (found.as_ref().map(|_| row), expected);
         let [is, should_be] = [&rows.0, &rows.1].map(|row| {
             let row = row.as_ref();
-            row.map(|row| RowText(row, table.abi()).to_string())
+            row.map(|row| row.display(table.abi()).to_string())
         });
         assert_eq!(is, should_be, "{pc}");
         assert!(found.is_none_or(|entry| entry.contains(&pc)), "{pc}");

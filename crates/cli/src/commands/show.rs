@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use unspool_cfi::{CfiSection, EntryCounts};
 use unspool_elf::{ElfFile, demangle};
 use unspool_rows::table::{FdeId, RowStart};
-use unspool_rows::text::{AbiText, FdeText, RowText};
+use unspool_rows::text::{AbiText, FdeText};
 use unspool_rows::{Fde, Pointer, Vaddr};
 use unspool_table_store::{self as tables, SourceTable};
 
@@ -189,7 +189,7 @@ impl TableView<'_> {
             writeln!(out, "{}", FdeText(fde))?;
             for start in table.rows(fde) {
                 if let Some(row) = table.row(start.row) {
-                    let text = RowText(&row, table.abi());
+                    let text = row.display(table.abi());
                     writeln!(out, "  {:#x}  {text}", start.start.0)?;
                 }
             }
@@ -238,7 +238,7 @@ impl TableView<'_> {
         let table = &self.table.table;
         let row = |start: RowStart| {
             let row = table.row(start.row)?;
-            let text = RowText(&row, table.abi()).to_string();
+            let text = row.display(table.abi()).to_string();
             Some(json!({ "address": output::address(start.start.0), "row": text }))
         };
         let rows = |fde| table.rows(fde).filter_map(row).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use unspool_compiled_table::call_test::window;
 use unspool_compiled_table::{CompiledTable, ExecutableCode, ModuleKey, encode};
-use unspool_rows::text::{self, RowText};
+use unspool_rows::text;
 use unspool_rows::{Pointer, Table, Vaddr};
 
 use crate::independent;
@@ -107,7 +107,11 @@ fn the_bytes_give_these_answers() {
 }
 
 fn row_text(compiled: &CompiledTable<'_>, row: unspool_compiled_table::RowRef) -> String {
-    let text = RowText(&compiled.row(row).unwrap(), compiled.abi()).to_string();
+    let text = compiled
+        .row(row)
+        .unwrap()
+        .display(compiled.abi())
+        .to_string();
     format!("{} {text}", row.0)
 }
 

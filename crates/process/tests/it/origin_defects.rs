@@ -41,10 +41,7 @@ fn compiled(table: &Table) -> Vec<u8> {
 
 fn row_at<'t>(bytes: &'t [u8], pc: u64) -> Option<Row<'t>> {
     let compiled: CompiledTable<'t> = CompiledTable::open(bytes).unwrap();
-    compiled
-        .lookup(Vaddr(pc))
-        .unwrap()
-        .map(|hit| compiled.row(hit.row).unwrap())
+    compiled.row_at(Vaddr(pc)).unwrap()
 }
 
 /// A stack of words at [`STACK`], and one module per table, loaded at its link-time address.

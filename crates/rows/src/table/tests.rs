@@ -13,7 +13,7 @@ use crate::arch::{Abi, Arch, Endian};
 use crate::diff::{DiffScope, differences};
 use crate::register::Register;
 use crate::row::{CfaRule, RegisterRule, Row};
-use crate::text::{RowText, parse};
+use crate::text::parse;
 
 const ABI: Abi = Abi {
     arch: Arch::X86_64,
@@ -46,7 +46,7 @@ fn check(table: &str, expected: &str) {
         .spans()
         .map(|span| {
             let row = table.row(span.row).unwrap();
-            let row = RowText(&row, ABI);
+            let row = row.display(ABI);
             format!("{}..{} entry {}: {row}", span.start, span.end, span.fde.0)
         })
         .collect();

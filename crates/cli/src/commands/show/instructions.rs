@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use unspool_cfi::evaluate::Evaluator;
 use unspool_cfi::instruction::{Instruction, InstructionText, Instructions};
 use unspool_cfi::{CfiError, CfiSection, Cie, ParsedFde};
-use unspool_rows::text::RowText;
 use unspool_rows::{Fde, Table, Vaddr};
 
 use crate::output;
@@ -105,7 +104,7 @@ impl Listing {
             rows.push(ListedRow {
                 instructions: iter::from_fn(|| left.next_if(|line| line.offset < end)).collect(),
                 start: range.start,
-                text: RowText(evaluated.row(), section.abi).to_string(),
+                text: evaluated.row().display(section.abi).to_string(),
             });
         }
         Ok(Listing {
