@@ -43,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
         compare_reads(&core, RuntimeAddr(mapping.end.0.wrapping_sub(12)));
     }
     let store = Store::new(None, None, None);
-    let unwinder = SnapshotUnwinder::new(&core, &NoFileProvider, &store);
+    let unwinder = SnapshotUnwinder::with_files(&core, &NoFileProvider, &store);
     for thread in core.threads().iter().take(64) {
         if let Some(stack) = unwinder.walk(thread, 1000, WalkDetail::Frames) {
             assert!(!stack.frames.is_empty() && stack.frames.len() <= 1000);

@@ -456,7 +456,7 @@ impl<'t> BreakpointRun<'t> {
             syscall: None,
             registers: Ok(dwarf(&now)),
         };
-        let space = SnapshotUnwinder::new(&self.process, &self.process, store);
+        let space = SnapshotUnwinder::new(&self.process, store);
         let Some(stack) = space.walk(&thread, 4096, WalkDetail::Registers) else {
             return Ok(());
         };

@@ -104,7 +104,7 @@ pub fn report(
         }
     };
     let store = Store::from_environment();
-    let space = SnapshotUnwinder::new(&process, &process, &store);
+    let space = SnapshotUnwinder::new(&process, &store);
     let last = query.first.saturating_add(query.frames);
     let cursor = Cursor::with_code(ABI, frame.code, frame.registers);
     let limit = last.saturating_add(MAX_CALLERS);

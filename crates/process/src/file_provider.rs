@@ -152,32 +152,29 @@ pub struct CoreFiles<'c> {
 
 impl<'c> CoreFiles<'c> {
     /// Takes the files from their paths in the core; the executable from `executable` if given.
-    #[must_use]
-    pub fn new(core: &'c Core, executable: Option<PathBuf>) -> Self {
-        CoreFiles { core, executable }
-    }
-
-    /// Checks that the file given for the executable, if any, is that of the core.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is another.
-    pub fn check_executable(&self) -> Result<(), FileProblem> {
-        match (&self.executable, self.program()) {
-            (Some(_), Some(program)) => match self.file(program) {
-                Err(FileProblem::Replaced {
+    /// The file given cannot be read, or is not the core's.
+    pub fn new(core: &'c Core, executable: Option<PathBuf>) -> Result<Self, FileProblem> {
+        let files = CoreFiles { core, executable };
+        if files.executable.is_some()
+            && let Some(program) = files.program()
+        {
+            files.file(program).map_err(|problem| match problem {
+                FileProblem::Replaced {
                     path,
                     mapped,
                     on_disk,
-                }) => Err(FileProblem::OtherProgram {
+                } => FileProblem::OtherProgram {
                     path,
                     mapped,
                     on_disk,
-                }),
-                checked => checked.map(|_| ()),
-            },
-            _ => Ok(()),
+                },
+                problem => problem,
+            })?;
         }
+        Ok(files)
     }
 
     /// The mapping of the program's entry point.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use unspool_elf::{ElfFile, ModuleError, SegmentMapping};
 use unspool_rows::memory::{Unreadable, UnreadableReason};
@@ -145,6 +146,14 @@ pub struct FrameLocation {
     pub address: Vaddr,
 }
 
+impl FrameLocation {
+    /// The file, and the address in it that has the frame's name.
+    #[must_use]
+    pub fn in_file(&self) -> (&Arc<ElfFile>, Vaddr) {
+        (&self.module.file, self.lookup)
+    }
+}
+
 /// A mapped file that cannot be used.
 #[derive(Debug, Clone, Copy)]
 pub struct UnusableFile<'s> {
@@ -157,9 +166,20 @@ pub struct UnusableFile<'s> {
 }
 
 impl<'p> SnapshotUnwinder<'p> {
-    /// The modules of a snapshot, with their files from `files`, their tables from `store`.
+    /// The modules of a process that finds its own files, with their tables from `store`.
     #[must_use]
-    pub fn new(snapshot: &'p dyn Snapshot, files: &'p dyn FileProvider, store: &'p Store) -> Self {
+    pub fn new<P: Snapshot + FileProvider>(process: &'p P, store: &'p Store) -> Self {
+        SnapshotUnwinder::with_files(process, process, store)
+    }
+
+    /// The same with the files from elsewhere: a core's from
+    /// [`CoreFiles`](crate::file_provider::CoreFiles).
+    #[must_use]
+    pub fn with_files(
+        snapshot: &'p dyn Snapshot,
+        files: &'p dyn FileProvider,
+        store: &'p Store,
+    ) -> Self {
         let count = snapshot.mappings().as_slice().len();
         SnapshotUnwinder {
             snapshot,

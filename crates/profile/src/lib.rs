@@ -3,7 +3,25 @@
 //! A [`Profile`] has the data of a recording: modules, processes, threads, stacks as a tree of
 //! frames, and samples. Each sample has the reason why its stack ended. A recorder makes its file
 //! with a [`ProfileWriter`], block by block while it runs. [`Profile::read`] reads it, up to its
-//! end or its first damaged block. Its addresses have no names: those are looked up on demand.
+//! end or its first damaged block. Its addresses have no names: [`ProfileNames`] looks them up.
+//!
+//! ```
+//! use unspool_profile::{Meta, Profile, ProfileProcess, ProfileWriter, Time};
+//!
+//! let mut writer = ProfileWriter::new(Vec::new(), &Meta::default())?;
+//! writer.process(&ProfileProcess {
+//!     pid: 300,
+//!     parent_pid: 1,
+//!     start: Time(0),
+//!     end: None,
+//!     name: "app".into(),
+//! });
+//! let bytes = writer.finish(Time(1000))?;
+//!
+//! let profile = Profile::read(bytes.as_slice())?;
+//! assert_eq!(profile.processes()[0].name, "app");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +31,7 @@ mod arguments;
 mod completeness;
 mod error;
 mod file;
+mod file_names;
 mod intern;
 mod model;
 mod names;
@@ -32,6 +51,7 @@ pub use completeness::{
 };
 pub use error::FileError;
 pub use file::MAGIC;
+pub use file_names::ProfileNames;
 pub use intern::{ModuleInterner, RawFrame};
 pub use model::{
     CodeLocation, CodeSegment, CpuState, FileEnding, FrameEvidence, FrameId, LossOrigin,

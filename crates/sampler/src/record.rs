@@ -80,6 +80,20 @@ pub enum UnwindEngine {
     Kernel,
 }
 
+impl Default for RecordOptions {
+    /// The best event at 999 Hz, of new threads and processes too, until the target exits.
+    fn default() -> Self {
+        RecordOptions {
+            event: None,
+            rate: SampleRate::Frequency(999),
+            inherits: true,
+            off_cpu: false,
+            duration: None,
+            arguments: None,
+        }
+    }
+}
+
 /// The setting that allows a user to sample the kernel.
 const KERNEL_REMEDY: Remedy = Remedy::Paranoid { needed: 1 };
 

@@ -6,12 +6,26 @@
 //!
 //! Code in no file has names elsewhere: kernel code in the kernel's own list ([`KernelSymbols`]),
 //! generated code in a [`PerfMap`] or a [`JitDump`].
+//!
+//! ```
+//! use std::sync::Arc;
+//! use unspool_elf::ElfFile;
+//! use unspool_symbols::{NameDetail, Symbolizer};
+//!
+//! let file = Arc::new(ElfFile::open("/proc/self/exe")?);
+//! let symbolizer = Symbolizer::from_environment(NameDetail::Functions);
+//! let names = symbolizer.look_up_in_files([(&file, file.entry())], None);
+//! let name = names.get((&file, file.entry())).ok_or("no name")?;
+//! assert_eq!(name.symbol.ok_or("no symbol")?.name, "_start");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
 mod cache;
 mod debuginfod;
 mod fetch;
+mod file_names;
 mod finder;
 mod http;
 mod jitdump;
@@ -29,6 +43,7 @@ mod vdso;
 pub use cache::NameCache;
 pub use debuginfod::{Debuginfod, DebuginfodOptions};
 pub use fetch::{Artifact, DownloadError, Fetch};
+pub use file_names::FileNames;
 pub use finder::{ModuleFinder, ModuleIdentity, process_root};
 pub use jitdump::{
     JitCode, JitCollector, JitDump, JitError, JitHeader, JitInfo, JitLine, JitLineRow, JitLines,

@@ -35,7 +35,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use unspool_files::environment::variable_bytes;
-use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
+pub use unspool_rows::RuntimeAddr;
+use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register};
 
 use crate::walk::{InnermostFrame, Memo, WalkResult, Walker};
 use sys::CapturedRegisters;

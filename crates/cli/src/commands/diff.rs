@@ -10,7 +10,9 @@ use unspool_profile::aggregate::{self, Direction};
 use unspool_profile::output::{View, flamegraph};
 use unspool_profile::{NamedProfile, ProfileFunction};
 
-use super::report::{FileNames, detail, graph, load, percent, text_width, total, view, write_to};
+use super::report::{
+    detail, graph, load, look_up_names, percent, text_width, total, view, write_to,
+};
 use crate::args::{DiffArgs, DiffFormat};
 use crate::commands::recording::status;
 use crate::output::{self, JsonLayout};
@@ -24,8 +26,8 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (before, is_whole_before) = load(before_path, &args.output_args.filters)?;
     let (after, is_whole_after) = load(after_path, &args.output_args.filters)?;
     let detail = detail(&args.output_args.filters);
-    let before_names = FileNames::look_up(&before, detail);
-    let after_names = FileNames::look_up(&after, detail);
+    let before_names = look_up_names(&before, detail);
+    let after_names = look_up_names(&after, detail);
     let (before, after) = (
         NamedProfile::new(&before, &before_names),
         NamedProfile::new(&after, &after_names),

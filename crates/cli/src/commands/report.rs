@@ -23,13 +23,13 @@ mod names;
 mod text;
 
 pub(super) use json::complete;
-pub(super) use names::FileNames;
+pub(super) use names::look_up_names;
 pub(super) use text::{width as text_width, with_module};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let path = named_or_default(args.file.as_deref().or(args.input.as_deref()))?;
     let (profile, is_whole) = load(path, &args.output_args.filters)?;
-    let names = FileNames::look_up(&profile, detail(&args.output_args.filters));
+    let names = look_up_names(&profile, detail(&args.output_args.filters));
     let named = NamedProfile::new(&profile, &names);
     let view = match args.output_args.format {
         ReportFormat::Html => view_of(path, &named, &args.output_args.filters, None)?,

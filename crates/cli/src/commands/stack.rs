@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use unspool_process::snapshot_unwinder::{
 use unspool_process::{CommandEvent, Process, Snapshot, Thread, TracedCommand};
 use unspool_rows::arch::RegisterName;
 use unspool_rows::{Arch, Register, RuntimeAddr};
-use unspool_symbols::{AddressName, NameDetail, process_root};
+use unspool_symbols::{AddressName, FileNames, ModuleFinder, NameDetail, Symbolizer, process_root};
 use unspool_table_store::Store;
 
 use crate::args::{Format, StackArgs};
@@ -31,14 +31,12 @@ use crate::text::words;
 mod arguments;
 mod json;
 mod missing;
-mod names;
 mod signals;
 mod sink;
 mod sys;
 mod text;
 
 pub(in crate::commands) use arguments::table as table_of_arguments;
-use names::FileNames;
 use signals::BlockedSignals;
 use sink::Sink;
 
@@ -46,7 +44,7 @@ use sink::Sink;
 enum StackSubject<'a> {
     Process(u32),
     Command(&'a [OsString], u32),
-    Core(&'a std::path::Path),
+    Core(&'a Path),
 }
 
 /// A thread and its stack; `None` if its registers are unknown.
@@ -133,7 +131,7 @@ impl StackReport<'_> {
     /// The module and address of a frame, and its name.
     fn locate(&self, frame: &StackFrame) -> Option<(FrameLocation, AddressName<'_>)> {
         let at = self.stacks.unwinder.locate(frame.code)?;
-        let name = self.names.get(&at.module.file, at.lookup)?;
+        let name = self.names.get(at.in_file())?;
         Some((at, name))
     }
 }
@@ -205,7 +203,7 @@ impl StackCommand<'_> {
         if !self.args.strings && !self.args.locals {
             process.resume();
         }
-        let space = SnapshotUnwinder::new(process, process, self.store);
+        let space = SnapshotUnwinder::new(process, self.store);
         let threads = self.walk(process, &space);
         let stacks = threads.iter().filter_map(|thread| thread.stack.as_ref());
         let missing: Vec<RuntimeAddr> = stacks.filter_map(|stack| stack.missing).collect();
@@ -230,7 +228,7 @@ impl StackCommand<'_> {
         })
     }
 
-    fn core(&mut self, path: &std::path::Path) -> anyhow::Result<ExitCode> {
+    fn core(&mut self, path: &Path) -> anyhow::Result<ExitCode> {
         let core = Core::open(path).map_err(|error| match error {
             CoreError::Open { .. } => anyhow::Error::from(error),
             error => anyhow::Error::from(error).context(path.display().to_string()),
@@ -238,9 +236,8 @@ impl StackCommand<'_> {
         for problem in core.problems() {
             output::notice(&format_args!("{}: {problem}", path.display()));
         }
-        let files = CoreFiles::new(&core, self.args.exe.clone());
-        files.check_executable()?;
-        let space = SnapshotUnwinder::new(&core, &files, self.store);
+        let files = CoreFiles::new(&core, self.args.exe.clone())?;
+        let space = SnapshotUnwinder::with_files(&core, &files, self.store);
         let seen = ProcessStacks {
             subject: StackSubject::Core(path),
             snapshot: &core,
@@ -284,7 +281,7 @@ impl StackCommand<'_> {
                 CommandEvent::Fatal(process) => {
                     is_reported = true;
                     passed_on.stop_forwarding(process.signal().map_or(0, |signal| signal.number));
-                    let space = SnapshotUnwinder::new(&*process, &*process, self.store);
+                    let space = SnapshotUnwinder::new(&*process, self.store);
                     let seen = ProcessStacks {
                         subject: StackSubject::Command(words, pid),
                         snapshot: &*process,
@@ -346,7 +343,7 @@ impl StackCommand<'_> {
             stacks,
             read: RefCell::default(),
             stopped: None,
-            names: self.names(stacks, root.as_ref()),
+            names: self.names(stacks, root.as_deref()),
             query: ValueQuery {
                 snapshot: stacks.snapshot,
                 unwinder: stacks.unwinder,
@@ -397,18 +394,19 @@ impl StackCommand<'_> {
     }
 
     /// The names of all frames.
-    fn names(&self, stacks: &ProcessStacks<'_>, root: Option<&PathBuf>) -> FileNames {
+    fn names(&self, stacks: &ProcessStacks<'_>, root: Option<&Path>) -> FileNames {
         let frames = stacks.stacks().flat_map(|stack| &stack.frames);
         let location: Vec<FrameLocation> = frames
             .filter_map(|frame| stacks.unwinder.locate(frame.code))
             .collect();
-        let addresses = location.iter().map(|at| (&at.module.file, at.lookup));
+        let addresses = location.iter().map(FrameLocation::in_file);
         let detail = if self.args.no_lines {
             NameDetail::Functions
         } else {
             NameDetail::Lines
         };
-        FileNames::look_up(addresses, detail, root)
+        let symbolizer = Symbolizer::new(ModuleFinder::from_environment(), detail);
+        symbolizer.look_up_in_files(addresses, root)
     }
 }
 

@@ -23,7 +23,7 @@ impl Standing {
 }
 
 fn walk(snapshot: &dyn Snapshot, files: &dyn FileProvider, store: &Store) -> WalkOutput {
-    let space = SnapshotUnwinder::new(snapshot, files, store);
+    let space = SnapshotUnwinder::with_files(snapshot, files, store);
     let stack = space.walk(&snapshot.threads()[0], usize::MAX, WalkDetail::Frames);
     let stack = stack.unwrap();
     WalkOutput {
@@ -97,7 +97,7 @@ fn stacks_in_core_files() {
         let path = core(&program.path, case.name);
         let core = Core::open(&path).unwrap();
         fs::remove_file(path).unwrap();
-        let files = CoreFiles::new(&core, None);
+        let files = CoreFiles::new(&core, None).unwrap();
         for (store, tables) in stores.iter().zip(["as linked", "compiled"]) {
             let found = walk(&core, &files, store);
             let complaint = complaint(case, &found, |name| program.symbol(name));

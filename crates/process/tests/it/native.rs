@@ -31,7 +31,7 @@ impl Modules for CodeOnly<'_> {
 /// The addresses of the frames found that way, and the walk's end.
 fn walk(process: &Process, registers: &Registers, form: TableForm) -> (Vec<u64>, End) {
     let store = Store::new(None, None, None).with_form(form);
-    let space = SnapshotUnwinder::new(process, process, &store);
+    let space = SnapshotUnwinder::new(process, &store);
     let mut cursor = Cursor::new(process.abi(), *registers).unwrap();
     let mut addresses = Vec::new();
     loop {
@@ -58,7 +58,7 @@ fn every_frame_is_left_by_the_code() {
         let process = Process::attach(running.pid()).unwrap();
         let thread = &process.threads()[0];
         let store = Store::new(None, None, None);
-        let space = SnapshotUnwinder::new(&process, &process, &store);
+        let space = SnapshotUnwinder::new(&process, &store);
         let expected = space.walk(thread, 1 << 20, WalkDetail::Frames).unwrap();
         assert_eq!(expected.end, End::Outermost);
         let frames = expected.frames.iter();

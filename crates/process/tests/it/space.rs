@@ -40,7 +40,7 @@ fn walk(
     process.prefetch_stacks_and(bytes, others);
     process.resume();
     let store = Store::new(None, None, None);
-    let space = SnapshotUnwinder::new(&process, &process, &store);
+    let space = SnapshotUnwinder::new(&process, &store);
     space.walk(&process.threads()[0], ALL, detail).unwrap()
 }
 
@@ -243,7 +243,7 @@ fn a_mapping_begins_at_a_page_of_the_process() {
             file: file.clone(),
         };
         let store = Store::new(None, None, None);
-        let space = SnapshotUnwinder::new(&process, &process, &store);
+        let space = SnapshotUnwinder::new(&process, &store);
         let at = CodeAddr::Instruction(RuntimeAddr(start.0 + entry.0));
         let located = space.locate(at).map(|found| found.address);
         assert_eq!(located, is_found.then_some(entry), "{page_size:#x}");

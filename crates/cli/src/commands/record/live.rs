@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use unspool_profile::{
     CodeLocation, CpuState, FunctionId, LocationName, NameResolver, NamedProfile, Profile,
-    ProfileFrame, ProfileReader, ProfileSample, SourceFrame, StackId, ThreadId, aggregate,
+    ProfileFrame, ProfileNames, ProfileReader, ProfileSample, SourceFrame, StackId, ThreadId,
+    aggregate,
 };
 use unspool_symbols::{KernelSymbols, ModuleFinder, NameCache, NameDetail, Symbolizer};
 
 use super::display::DisplayHandle;
-use crate::commands::report::{FileNames, percent, with_module};
+use crate::commands::report::{percent, with_module};
 use crate::output::EscapedText;
 use crate::text::fit::fit;
 
@@ -149,7 +150,8 @@ impl LiveProfile {
             return;
         }
         let symbolizer = Symbolizer::new(ModuleFinder::from_environment(), NameDetail::Functions);
-        let names = FileNames::from_frames(profile, new, &symbolizer.with_threads(1));
+        let symbolizer = symbolizer.with_threads(1);
+        let names = ProfileNames::look_up_frames(profile, new, &symbolizer, &|_| {});
         let known = new
             .iter()
             .map(|frame| (frame.lookup, names.name(frame.lookup)));

@@ -1,29 +1,40 @@
-//! The names of the frames of one report.
+//! Names in open files, found by the file.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use unspool_elf::ElfFile;
 use unspool_rows::Vaddr;
-use unspool_symbols::{
-    AddressName, AddressNames, ModuleFinder, ModuleSource, NameDetail, SymbolRequest, Symbolizer,
-};
+
+use crate::names::{AddressName, AddressNames};
+use crate::symbolizer::{ModuleSource, SymbolRequest, Symbolizer};
 
 /// The names of some addresses of open files.
 #[derive(Debug, Default)]
-pub(super) struct FileNames {
+pub struct FileNames {
     names: AddressNames,
     /// The request of each file. `names` keeps the files open, so that their addresses stay unique.
     requests: HashMap<*const ElfFile, usize>,
 }
 
 impl FileNames {
-    /// Looks the addresses up; debug files below the process's `root` come first.
-    pub(super) fn look_up<'a>(
-        addresses: impl Iterator<Item = (&'a Arc<ElfFile>, Vaddr)>,
-        detail: NameDetail,
-        root: Option<&PathBuf>,
+    /// The name of an address; `None` if it was not requested.
+    #[must_use]
+    pub fn get(&self, (file, address): (&Arc<ElfFile>, Vaddr)) -> Option<AddressName<'_>> {
+        let request = *self.requests.get(&Arc::as_ptr(file))?;
+        self.names.get(request, address)
+    }
+}
+
+impl Symbolizer {
+    /// Looks up addresses of instructions in open files, as linked, in any order. Debug files below
+    /// `root` come first ([`ModuleIdentity::root`](crate::ModuleIdentity::root)).
+    #[must_use]
+    pub fn look_up_in_files<'a>(
+        &self,
+        addresses: impl IntoIterator<Item = (&'a Arc<ElfFile>, Vaddr)>,
+        root: Option<&Path>,
     ) -> FileNames {
         let mut numbers = HashMap::new();
         let mut requests: Vec<SymbolRequest> = Vec::new();
@@ -33,7 +44,7 @@ impl FileNames {
                 requests.push(SymbolRequest {
                     module: ModuleSource::Open {
                         file: Arc::clone(file),
-                        root: root.cloned(),
+                        root: root.map(Path::to_path_buf),
                     },
                     addresses: Vec::new(),
                 });
@@ -43,14 +54,8 @@ impl FileNames {
             }
         }
         FileNames {
-            names: Symbolizer::new(ModuleFinder::from_environment(), detail).look_up(requests),
+            names: self.look_up(requests),
             requests: numbers,
         }
-    }
-
-    /// The name of an address after lookup.
-    pub(super) fn get(&self, file: &Arc<ElfFile>, address: Vaddr) -> Option<AddressName<'_>> {
-        self.names
-            .get(*self.requests.get(&Arc::as_ptr(file))?, address)
     }
 }
