@@ -7,6 +7,16 @@
 //! a value in a frame or in the frames of its callers, with its certainty. That needs no
 //! disassembler, no debugging information and no memory: the core of the crate is `no_std` and
 //! allocates nothing.
+//!
+//! ```
+//! use unspool_arg_table::{ArgTable, write_enum};
+//!
+//! let mut text = String::new();
+//! write_enum(&mut text, [(1, "READ"), (2, "WRITE")].into_iter(), 0b1011, 32)?;
+//! assert_eq!(text, "(READ | WRITE | unknown: 0x8)");
+//! assert!(ArgTable::open(b"not a table").is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

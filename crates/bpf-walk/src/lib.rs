@@ -13,6 +13,22 @@
 //!
 //! The programs trust the table, which the caller has proven. A wrong table yields wrong rows, and
 //! no worse: the kernel guards all accesses to an arena, and each loop has a bound.
+//!
+//! ```
+//! use unspool_bpf::Assembler;
+//! use unspool_bpf::insn::Reg::{R1, R2};
+//! use unspool_bpf_walk::lookup_row;
+//!
+//! // A program that looks up the row at an address: `ctx` has a table's record, and the address.
+//! let mut asm = Assembler::new("row");
+//! let lookup = lookup_row(&mut asm);
+//! asm.ldx(unspool_bpf::insn::Size::DW, R2, R1, 8);
+//! asm.ldx(unspool_bpf::insn::Size::DW, R1, R1, 0);
+//! asm.call_subprog(lookup);
+//! asm.exit();
+//! assert!(!asm.finish()?.bytes().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

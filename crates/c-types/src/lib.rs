@@ -1,6 +1,23 @@
 //! C types: the type graph, CTF read, written and linked, BTF read and written.
 //!
 //! It handles bytes and values only, and neither opens files nor prints.
+//!
+//! ```
+//! use unspool_c_types::{BtfReading, BtfWriter, Endian, Graph, Number, Type, TypeKind};
+//!
+//! const POINTER_BYTES: u64 = 8;
+//! let mut graph = Graph::new(POINTER_BYTES);
+//! let long = Number::with_size(8, Number::SIGNED);
+//! let long = graph.add(Type::named("long", TypeKind::Integer(long)));
+//! graph.add(Type::named("offset_t", TypeKind::Typedef(long)));
+//!
+//! let (bytes, _omissions) = BtfWriter { endian: Endian::Little }.write(&graph);
+//! let read = BtfReading::parse(&bytes, POINTER_BYTES)?.graph;
+//! let (id, _) = read.named("offset_t").next().ok_or("no such type")?;
+//! assert_eq!(read.declare(id, "position"), "offset_t position");
+//! assert_eq!(read.size(id), Some(8));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod abi;

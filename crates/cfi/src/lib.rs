@@ -12,6 +12,25 @@
 //!
 //! It takes bytes and returns values: no file access, no allocation without the `alloc` feature, no
 //! `unsafe`.
+//!
+//! ```
+//! use unspool_cfi::{CfiSection, EhFrame, SectionKind, read_table};
+//! use unspool_rows::{Vaddr, text};
+//!
+//! let table = text::parse(text::EXAMPLE)?;
+//! let address = Vaddr(0x2000);
+//! let data = EhFrame::from_table(&table)?.bytes_at(address)?;
+//! let reading = read_table(&CfiSection {
+//!     kind: SectionKind::EhFrame,
+//!     data: &data,
+//!     address,
+//!     text_base: None,
+//!     data_base: None,
+//!     abi: table.abi(),
+//! });
+//! assert_eq!(reading.table.to_string(), text::EXAMPLE);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} rows, {} proven", totals.rows, totals.proven);
     for finding in report.findings {
         println!(
-            "{:#x}: {}: declared {}, is {}",
-            finding.address.0,
+            "{}: {}: declared {}, is {}",
+            finding.address,
             finding.code.summary(),
             finding.declared,
             finding.computed

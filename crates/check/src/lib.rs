@@ -13,6 +13,25 @@
 //!
 //! The crate takes files that are open, and text. It prints nothing. A [`ReadSource`] reads the
 //! source files of findings, and an [`Assemble`](unspool_assembly::Assemble) makes object files.
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use unspool_check::{CheckReport, CheckSubject, CodeOrigin, DeclaredTable};
+//! use unspool_elf::ElfFile;
+//! # let folder = unspool_testing::Folder::below(&std::env::temp_dir());
+//! # folder.write("add.s", ".globl f\n.cfi_startproc\nf: push %rbx\n pop %rbx\n ret\n.cfi_endproc\n");
+//! # folder.tool("gcc", "-c add.s");
+//! # let path = folder.path().join("add.o");
+//!
+//! // f: .cfi_startproc; push %rbx; pop %rbx; ret; .cfi_endproc
+//! let file = ElfFile::open(path)?;
+//! let declared = DeclaredTable::read(&file)?;
+//! let mut subject = CheckSubject::new(&file, &declared, CodeOrigin::from_file(&file))?;
+//! let report = CheckReport::from_subject(&mut subject, NonZeroUsize::MIN, |_, _| {});
+//! let finding = report.findings.first().ok_or("nothing is wrong")?;
+//! assert_eq!((finding.declared.as_str(), finding.computed.as_str()), ("rsp+8", "rsp+16"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod coverage;

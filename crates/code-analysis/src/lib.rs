@@ -7,6 +7,31 @@
 //! [`AbstractValue`]). Unknown contents are unknown; nothing is guessed.
 //!
 //! This crate knows no file format, opens nothing, and contains no `unsafe`.
+//!
+//! ```
+//! use unspool_code_analysis::{
+//!     Analyzer, CodeExtent, CodeImage, ExtentKind, Lifter, NoAssumptions, ProgramCode,
+//! };
+//! use unspool_rows::{Abi, Arch, Endian};
+//!
+//! struct Function; // push %rbx; pop %rbx; ret
+//! impl CodeImage for Function {
+//!     fn bytes_from(&self, address: u64) -> Option<&[u8]> {
+//!         [0x53, 0x5b, 0xc3].get(usize::try_from(address).ok()?..)
+//!     }
+//! }
+//!
+//! let abi = Abi { arch: Arch::X86_64, endian: Endian::Little };
+//! let mut lifter = Lifter::new(abi).ok_or("not supported")?;
+//! let extent = CodeExtent { start: 0, end: 3, kind: ExtentKind::Function };
+//! let program = ProgramCode::scan(&mut lifter, &Function, vec![extent], vec![], |_| false);
+//! let mut analyzer = Analyzer::new(lifter);
+//! let analysis = analyzer.analyze(&program, &Function, 0, &[], &NoAssumptions);
+//! let mut rows = Vec::new();
+//! analysis.visit_rows(|_, _, rules, _| rows.push(rules));
+//! assert!(rows.len() == 3 && rows.iter().all(Result::is_ok));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod arch;

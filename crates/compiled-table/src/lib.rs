@@ -6,6 +6,23 @@
 //! address by address. [`check_digest`] finds any bit changed since.
 //!
 //! [`layout`] documents the format.
+//!
+//! ```
+//! use unspool_compiled_table::{CompiledTable, ExecutableCode, ModuleKey, compare, encode};
+//! use unspool_rows::{Vaddr, text};
+//!
+//! let table = text::parse(text::EXAMPLE)?;
+//! // With the module's code, the call-site part serves return addresses faster.
+//! let code = ExecutableCode::default();
+//! let key = ModuleKey { build_id: b"example", content: &[0; 20] };
+//! let encoded = encode(&table, key, &code, &[])?;
+//!
+//! let compiled = CompiledTable::open(&encoded.bytes)?;
+//! assert!(compare(&table, &compiled, &code).is_equal());
+//! let row = compiled.row_at(Vaddr(0x1010))?.ok_or("a hole")?;
+//! assert_eq!(row.display(table.abi()).to_string(), "cfa=rsp+32  ra=[cfa-8]  rbp=[cfa-16]");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

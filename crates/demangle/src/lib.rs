@@ -8,6 +8,16 @@
 //!
 //! Names are untrusted: a few hundred bytes of substitutions can expand to gigabytes. Nesting, work
 //! and length are limited; a name that exceeds the limits stays mangled.
+//!
+//! ```
+//! use unspool_demangle::{SignatureDetail, demangle};
+//!
+//! let name = "_ZNSt6vectorIiSaIiEE9push_backERKi";
+//! assert_eq!(demangle(name), "std::vector<int, std::allocator<int> >::push_back(int const&)");
+//! let short = SignatureDetail::NameOnly.demangle(name);
+//! assert_eq!(short, "std::vector<int, std::allocator<int> >::push_back");
+//! assert_eq!(demangle("main"), "main");
+//! ```
 
 #![forbid(unsafe_code)]
 

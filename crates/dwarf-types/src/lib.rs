@@ -5,6 +5,22 @@
 //! [`variables`] evaluates variables in the frames of a stack. [`elf_context`] returns the inputs
 //! that types in other formats need from their ELF file. [`Producers`] finds the known faults of
 //! gcc's CTF.
+//!
+//! ```
+//! use unspool_dwarf_types::DwarfPrototypes;
+//! use unspool_elf::{DebugFiles, ElfFile};
+//! # let folder = unspool_testing::Folder::below(&std::env::temp_dir());
+//! # folder.write("add.c", "int add(int a, long b) { return a + b; }");
+//! # folder.tool("gcc", "-g -c add.c");
+//! # let path = folder.path().join("add.o");
+//!
+//! // add.c, compiled with -g: int add(int a, long b) { return a + b; }
+//! let file = ElfFile::open(path)?;
+//! let prototypes = DwarfPrototypes::read(&file, &DebugFiles::default())?;
+//! let add = prototypes.by_name("add").next().ok_or("no such function")?;
+//! assert_eq!(add.graph.declare(add.ty, "add"), "int add(int a, long int b)");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod abbreviations;

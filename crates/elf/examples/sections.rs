@@ -14,9 +14,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for section in file.eh_frames()? {
         println!(
-            "{} bytes of .eh_frame at {:#x}",
+            "{} bytes of .eh_frame at {}",
             section.data.len(),
-            section.address.0
+            section.address
         );
     }
     let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());

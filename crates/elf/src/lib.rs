@@ -2,6 +2,16 @@
 //!
 //! [`ElfFile`] is the file. Opening it reads its headers. Everything else is read on demand, so
 //! that one broken part does not affect the others.
+//!
+//! ```
+//! use unspool_elf::ElfFile;
+//!
+//! let file = ElfFile::open("/proc/self/exe")?;
+//! let start = file.symbols().lookup(file.entry()).ok_or("stripped")?;
+//! assert_eq!(start.name, "_start");
+//! assert!(!file.eh_frames()?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod archive;
 mod build_id;

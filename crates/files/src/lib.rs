@@ -16,6 +16,17 @@
 //! allocate nothing.
 //!
 //! `docs/security.md` describes the attackers and the guarantees.
+//!
+//! ```
+//! use std::path::Path;
+//! use unspool_files::{EscapedText, FileMap};
+//!
+//! let file = unspool_files::open(Path::new("/bin/true"))?;
+//! assert!(FileMap::new(&file)?.starts_with(b"\x7fELF"));
+//! assert!(unspool_files::open(Path::new("/dev/zero")).is_err());
+//! assert_eq!(EscapedText("a\x1b[31mname").to_string(), r"a\u{1b}[31mname");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -6,6 +6,18 @@
 //! everywhere.
 //!
 //! Everything is read from `/proc` and `/sys`, on each call. Nothing is changed.
+//!
+//! ```
+//! use unspool_host::{KernelSettings, Remedy};
+//!
+//! let settings = KernelSettings::read();
+//! let needed = 2; // to profile one's own processes
+//! if settings.paranoid.is_some_and(|paranoid| paranoid > needed) {
+//!     println!("{}", Remedy::Paranoid { needed });
+//! }
+//! let command = Remedy::Paranoid { needed }.command().unwrap_or_default();
+//! assert!(command.contains("kernel.perf_event_paranoid=2"));
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -9,6 +9,22 @@
 //! an ELF file, without a compiler.
 //!
 //! Without the feature `std` there is only the reader, [`ObjectView`], which allocates nothing.
+//!
+//! ```
+//! use unspool_native_table::{ModuleKey, ObjectView, Outline, c, object};
+//! use unspool_rows::text;
+//!
+//! let table = text::parse(text::EXAMPLE)?;
+//! let outline = Outline::from_table(&table)?;
+//! let mut source = String::new();
+//! c::source(&outline, "an example", &mut source)?;
+//! assert!(source.contains("unspool_step"));
+//!
+//! let key = ModuleKey { build_id: b"example", content: &[0; 20] };
+//! let file = object(&outline, key)?;
+//! assert_eq!(ObjectView::parse(&file)?.key(), Some(key));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -10,6 +10,16 @@
 //! times. A [`Rewriter`] rewrites it with call chains in place of copied stacks.
 //!
 //! Records and files are untrusted input: for any bytes, reading them returns a record or an error.
+//!
+//! ```
+//! use unspool_perf_events::PerfEvent;
+//!
+//! let event: PerfEvent = "cpu-clock".parse()?;
+//! assert_eq!(event, PerfEvent::cpu_clock());
+//! let unknown: Result<PerfEvent, _> = "cpu-watch".parse();
+//! assert!(unknown.is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod counter;
 mod error;

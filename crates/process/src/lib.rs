@@ -5,6 +5,22 @@
 //! [`OwnProcess`] is the process itself, for a thread that inspects its own stack. A [core
 //! file](core_file::Core) is a process that has ended. All implement [`Snapshot`], and a
 //! [`SnapshotUnwinder`](snapshot_unwinder::SnapshotUnwinder) walks the stacks of one.
+//!
+//! ```
+//! use std::process::Command;
+//! use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
+//! use unspool_process::{Process, Snapshot, Store};
+//!
+//! let mut child = Command::new("sleep").arg("60").spawn()?;
+//! let process = Process::attach(child.id())?;
+//! let store = Store::from_environment();
+//! let unwinder = SnapshotUnwinder::new(&process, &store);
+//! let stack = unwinder.walk(&process.threads()[0], 100, WalkDetail::Frames);
+//! assert!(stack.ok_or("its registers are unknown")?.is_reliable());
+//! drop(process); // It runs again.
+//! child.kill()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![cfg_attr(
     not(feature = "ptrace"),
     allow(dead_code, reason = "a tracer asks more of `/proc` and of signals")
@@ -45,3 +61,4 @@ pub use own::OwnProcess;
 pub use read::read_memory;
 pub use signal::{Sender, Signal, signal_name};
 pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
+pub use unspool_table_store::Store;

@@ -31,12 +31,12 @@ mod arguments;
 mod completeness;
 mod error;
 mod file;
-mod file_names;
 mod intern;
 mod model;
 mod names;
 pub mod output;
 mod paths;
+mod profile_names;
 mod reader;
 mod runtime;
 mod selection;
@@ -51,7 +51,6 @@ pub use completeness::{
 };
 pub use error::FileError;
 pub use file::MAGIC;
-pub use file_names::ProfileNames;
 pub use intern::{ModuleInterner, RawFrame};
 pub use model::{
     CodeLocation, CodeSegment, CpuState, FileEnding, FrameEvidence, FrameId, LossOrigin,
@@ -63,6 +62,7 @@ pub use names::{
     ANONYMOUS, FrameCertainty, FrameLine, FunctionId, LocationName, NameResolver, NamedProfile,
     NoNameResolver, ProfileFunction, SourceFrame, StackFunction,
 };
+pub use profile_names::ProfileNames;
 pub use reader::ProfileReader;
 pub use runtime::Runtime;
 pub use selection::{NamePredicate, Selection};

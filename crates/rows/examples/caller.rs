@@ -7,15 +7,7 @@ use unspool_rows::interpret::{self, FrameContext};
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{LoadBias, Memory, Register, Registers, RuntimeAddr, Unreadable, text};
 
-/// A function that has pushed `rbp` and left 16 bytes for variables.
-const TABLE: &str = "\
-arch x86-64 little
-fn 0x1000..0x1040
-  0x1000  cfa=rsp+8   ra=[cfa-8]
-  0x1008  cfa=rsp+32  ra=[cfa-8]  rbp=[cfa-16]
-";
-
-/// Its stack: 8-byte words from this address on.
+/// The stack of [`text::EXAMPLE`]: 8-byte words from this address on.
 struct Stack(u64, [u64; 5]);
 
 impl Memory for Stack {
@@ -32,7 +24,7 @@ impl Memory for Stack {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let table = text::parse(TABLE)?;
+    let table = text::parse(text::EXAMPLE)?;
     let entry = table.fdes().first().ok_or("no entry")?;
     let second = table.rows(entry).nth(1).ok_or("no second row")?;
     let row = table.row(second.row).ok_or("no such row")?;
@@ -52,9 +44,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     let address = caller.return_address.ok_or("the outermost frame")?;
     let rbp = caller.registers.get(Register(6)).ok_or("unknown")?;
-    println!(
-        "return to {:#x}, CFA {:#x}, rbp {rbp:#x}",
-        address.0, caller.cfa.0
-    );
+    println!("return to {address}, CFA {}, rbp {rbp:#x}", caller.cfa);
     Ok(())
 }

@@ -8,6 +8,19 @@
 //! tables over every address.
 //!
 //! This crate knows no file format, opens nothing, and contains no `unsafe`.
+//!
+//! ```
+//! use unspool_rows::text;
+//!
+//! let table = text::parse(text::EXAMPLE)?;
+//! let entry = table.fdes().first().ok_or("no entry")?;
+//! let last = table.rows(entry).last().ok_or("no row")?;
+//! let row = table.row(last.row).ok_or("no such row")?;
+//! let row = row.display(table.abi()).to_string();
+//! assert_eq!(row, "cfa=rsp+32  ra=[cfa-8]  rbp=[cfa-16]");
+//! assert_eq!(table.to_string(), text::EXAMPLE);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -10,6 +10,22 @@
 //! A recording by perf ([`unspool_perf_events::DataFile`]) is unwound by a [`Replay`]. [`import`]
 //! makes a profile of it, [`inject`] a recording with finished call chains. [`PerfFiles`] finds its
 //! files.
+//!
+//! ```
+//! use std::process::Command;
+//! use unspool_profile::{Meta, Profile};
+//! use unspool_sampler::{RecordOptions, RecordTarget, Recording};
+//! use unspool_table_store::Store;
+//!
+//! let mut out = Vec::new();
+//! let target = RecordTarget::Command(Command::new("true"));
+//! let recording = Recording::prepare(target, RecordOptions::default())?;
+//! recording.run(&mut out, Store::from_environment(), Meta::default(), |_| {})?;
+//!
+//! let profile = Profile::read(out.as_slice())?;
+//! assert!(profile.processes().iter().any(|process| process.name == "true"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod address_space;
 mod arguments;

@@ -90,6 +90,7 @@ impl Default for RecordOptions {
             off_cpu: false,
             duration: None,
             arguments: None,
+            unwind: UnwindEngine::Copy,
         }
     }
 }

@@ -11,6 +11,28 @@
 //! speed to where something new may happen.
 //!
 //! [`call`](fn@call) does the same with one function, which it calls with generated arguments.
+//!
+//! ```
+//! use std::time::Duration;
+//! use unspool_single_step::{RowSource, StepRequest, run};
+//! use unspool_table_store::TableSource;
+//! # let folder = unspool_testing::Folder::below(&std::env::temp_dir());
+//! # folder.write("add.c", "int add(int a, int b) { return a + b; } int main(void) { return add(1, -1); }");
+//! # folder.tool("gcc", "add.c -o add");
+//! # let path = folder.path().join("add");
+//!
+//! // add.c: int add(int a, int b) { return a + b; } int main(void) { return add(1, -1); }
+//! let report = run(&StepRequest {
+//!     command: vec![path.into()],
+//!     functions: vec!["add".into()],
+//!     modules: Vec::new(),
+//!     rows: RowSource::Table(TableSource::Auto),
+//!     visits: 1,
+//!     time_limit: Duration::from_secs(60),
+//! })?;
+//! assert!(report.checked > 0 && report.findings.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::ffi::OsString;

@@ -1,6 +1,22 @@
 //! Finds the functions of ELF files in their code, and makes unwind tables for those without one.
 //!
 //! It takes files that are already read: it opens nothing and prints nothing.
+//!
+//! ```
+//! use unspool_elf::ElfFile;
+//! use unspool_synthesis::synthesize;
+//! # let folder = unspool_testing::Folder::below(&std::env::temp_dir());
+//! # folder.write("f.s", ".globl f\nf: push %rbx\n pop %rbx\n ret\n");
+//! # folder.tool("gcc", "-c f.s");
+//! # let path = folder.path().join("f.o");
+//!
+//! // f: push %rbx; pop %rbx; ret
+//! let file = ElfFile::open(path)?;
+//! let made = synthesize(&file, file.symbols(), &[])?;
+//! let rows = made.table.to_string();
+//! assert!(rows.contains("0x1  cfa=rsp+16  ra=[cfa-8]  rbx=[cfa-16]"), "{rows}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod elf_code_image;

@@ -1,4 +1,15 @@
 //! The unwind tables of ELF files: reading, compiling, comparing with the source, keeping, finding.
+//!
+//! ```
+//! use unspool_elf::ElfFile;
+//! use unspool_table_store::{TableSource, compile, read, verify};
+//!
+//! let file = ElfFile::open("/bin/true")?;
+//! let source = read(&file, TableSource::Auto)?;
+//! let compiled = compile(&file, TableSource::Auto)?;
+//! assert!(verify(&file, &source.table, &compiled.encoded.bytes)?.is_equal());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod compile;

@@ -3,6 +3,17 @@
 //! The core ([`Cursor`]) is `no_std` and allocates nothing. It serves own stacks, copied stacks,
 //! other processes and cores alike: it needs only a [`Memory`](unspool_rows::Memory) and
 //! [`Modules`]. The feature `std` adds the tables of ELF files for walks ([`FileTables`]).
+//!
+//! ```
+//! use unspool_unwind::local::{self, RuntimeAddr};
+//!
+//! let mut addresses = [RuntimeAddr(0); 100];
+//! let walk = local::walk(&mut addresses);
+//! assert!(walk.end.is_root());
+//! let caller = local::modules().loaded(addresses[0]).ok_or("not in a module")?;
+//! assert!((caller.start..caller.end).contains(&addresses[0]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 pub mod cursor;

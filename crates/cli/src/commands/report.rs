@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 /// A profile as a page; `None` if no sample passes the filters.
 pub(super) fn page(path: &Path, filters: &Filters) -> anyhow::Result<Option<Vec<u8>>> {
     let (profile, _) = load(path, filters)?;
-    let names = FileNames::look_up(&profile, detail(filters));
+    let names = look_up_names(&profile, detail(filters));
     let named = NamedProfile::new(&profile, &names);
     let view = view_of(path, &named, filters, None)?;
     if view.samples.is_empty() {
