@@ -46,13 +46,11 @@ fn main() -> anyhow::Result<()> {
     };
     let only = after("--workload");
     let has = |name: &str| arguments.iter().any(|word| word == name);
-    let passes = match has("--callgrind") {
-        true => 1,
-        false => PASSES,
-    };
-    let form = match has("--native") {
-        true => TableForm::Native,
-        false => TableForm::Compact,
+    let passes = if has("--callgrind") { 1 } else { PASSES };
+    let form = if has("--native") {
+        TableForm::Native
+    } else {
+        TableForm::Compact
     };
     println!(
         "{}; ns a frame of {BATCH_SAMPLES} samples: p50 and p99 of those walked just before, p50 at first",

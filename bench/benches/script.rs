@@ -106,9 +106,10 @@ fn measure(unspool: &Path, file: &Path) -> anyhow::Result<()> {
 }
 
 fn script(program: &OsStr, options: &[&str], file: &Path, out: Stdio) -> anyhow::Result<Vec<u8>> {
-    let input: Vec<OsString> = match program == "perf" {
-        true => vec!["-i".into(), file.into()],
-        false => vec![file.into()],
+    let input: Vec<OsString> = if program == "perf" {
+        vec!["-i".into(), file.into()]
+    } else {
+        vec![file.into()]
     };
     let mut command = Command::new(program);
     command.arg("script").args(options).args(input);

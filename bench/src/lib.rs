@@ -34,13 +34,14 @@ pub fn big_files() -> Vec<PathBuf> {
     ];
     let given = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
     let given: Vec<PathBuf> = given.map(PathBuf::from).collect();
-    match given.is_empty() {
-        true => FILES
+    if given.is_empty() {
+        FILES
             .map(PathBuf::from)
             .into_iter()
             .filter(|path| path.exists())
-            .collect(),
-        false => given,
+            .collect()
+    } else {
+        given
     }
 }
 

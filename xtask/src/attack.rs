@@ -141,11 +141,12 @@ fn build() -> Result<PathBuf, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--package", "unspool-cli"]);
-    match build.status()?.success() {
-        true => Ok(Path::new(env!("CARGO_MANIFEST_DIR"))
+    if build.status()?.success() {
+        Ok(Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../target/debug/unspool")
-            .canonicalize()?),
-        false => Err("unspool does not compile".into()),
+            .canonicalize()?)
+    } else {
+        Err("unspool does not compile".into())
     }
 }
 
@@ -213,9 +214,10 @@ impl Scene {
             .arg(source)
             .args(options)
             .status()?;
-        match made.success() {
-            true => Ok(program),
-            false => Err("an attack does not compile".into()),
+        if made.success() {
+            Ok(program)
+        } else {
+            Err("an attack does not compile".into())
         }
     }
 
@@ -254,17 +256,19 @@ impl Scene {
         // As `timeout` reports it: 124 after the time limit, 128 and more after a signal.
         let is_dead = status.signal().is_some()
             || status.code().is_some_and(|code| code == 124 || code >= 128);
-        match is_dead || String::from_utf8_lossy(&output.stderr).contains("panicked") {
-            true => Err(output_text(command, &output).into()),
-            false => Ok(output),
+        if is_dead || String::from_utf8_lossy(&output.stderr).contains("panicked") {
+            Err(output_text(command, &output).into())
+        } else {
+            Ok(output)
         }
     }
 
     fn succeed(&self, command: &mut Command) -> Result<String, Error> {
         let output = self.survive(command)?;
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(output_text(command, &output).into()),
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(output_text(command, &output).into())
         }
     }
 }
@@ -355,9 +359,10 @@ fn changed_libraries(scene: &Scene, how: &str) -> Result<(), Error> {
     let in_user = stacks.iter().filter(|stack| stack.contains("/victim)"));
     let (all, complete) = (in_user.clone().count(), in_user.filter(is_complete).count());
     // A sample may be taken between two functions.
-    match all > 50 && all - complete <= all / 50 {
-        true => Ok(()),
-        false => Err(format!("{complete} of {all} stacks of another process are complete").into()),
+    if all > 50 && all - complete <= all / 50 {
+        Ok(())
+    } else {
+        Err(format!("{complete} of {all} stacks of another process are complete").into())
     }
 }
 
@@ -495,9 +500,10 @@ fn file_in_sticky_folder(scene: &Scene) -> Result<(), Error> {
         write_to(scene, path, &mut |done| {
             let now = fs::metadata(path).map(|now| (now.ino(), now.uid(), now.len()));
             let is_same = now.is_ok_and(|now| now == (before.ino(), STRANGER, before.len()));
-            match is_same && !done.status.success() {
-                true => Ok(()),
-                false => Err("it was written to a stranger's file".to_owned()),
+            if is_same && !done.status.success() {
+                Ok(())
+            } else {
+                Err("it was written to a stranger's file".to_owned())
             }
         })?;
     }
@@ -572,14 +578,13 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
         }
     }
     for output in [&*fifo, &socket, &folder] {
-        write_to(
-            scene,
-            output,
-            &mut |done| match done.status.success() && output != folder {
-                true => Err("it was written to".to_owned()),
-                false => Ok(()),
-            },
-        )?;
+        write_to(scene, output, &mut |done| {
+            if done.status.success() && output != folder {
+                Err("it was written to".to_owned())
+            } else {
+                Ok(())
+            }
+        })?;
     }
     // A pipe with a reader is written to.
     let reader = Command::new("/bin/cat")
@@ -595,9 +600,10 @@ fn special_files(scene: &Scene) -> Result<(), Error> {
             .args(["--", "/bin/true"]),
     )?;
     let read = reader.wait_with_output()?.stdout;
-    match read.starts_with(b"unsprof\0") {
-        true => Ok(()),
-        false => Err(format!("a pipe's reader got {} bytes", read.len()).into()),
+    if read.starts_with(b"unsprof\0") {
+        Ok(())
+    } else {
+        Err(format!("a pipe's reader got {} bytes", read.len()).into())
     }
 }
 
@@ -628,9 +634,10 @@ fn link_out_of_a_root(scene: &Scene) -> Result<(), Error> {
     fs::remove_file(root.join("tmp"))?;
     fs::create_dir(root.join("tmp"))?;
     fs::copy(private.join(&map), root.join("tmp").join(&map))?;
-    match report()?.contains("precious_name") {
-        true => Ok(()),
-        false => Err("the process's own names are not shown".into()),
+    if report()?.contains("precious_name") {
+        Ok(())
+    } else {
+        Err("the process's own names are not shown".into())
     }
 }
 
@@ -722,9 +729,10 @@ fn terminal_escapes(scene: &Scene) -> Result<(), Error> {
         .iter()
         .find(shown)
         .map(|(_, output)| String::from_utf8_lossy(&output.stdout).into_owned());
-    match stack.is_some_and(|stack| stack.contains("\\u{1b}") && stack.contains("\\nFORGED")) {
-        true => Ok(()),
-        false => Err("the names are not shown at all".into()),
+    if stack.is_some_and(|stack| stack.contains("\\u{1b}") && stack.contains("\\nFORGED")) {
+        Ok(())
+    } else {
+        Err("the names are not shown at all".into())
     }
 }
 

@@ -116,9 +116,10 @@ impl BadFramesProgram {
         let numbers = text.split_whitespace().skip(1);
         let found: Result<Vec<u64>, _> = numbers.map(|hex| u64::from_str_radix(hex, 16)).collect();
         let sound: Vec<u64> = case.sound().map(|name| self.symbol(name)).collect();
-        match found?.windows(sound.len()).any(|window| window == sound) {
-            true => Ok(BadWalkOutcome::AllFramesFound),
-            false => Ok(BadWalkOutcome::FramesMissing),
+        if found?.windows(sound.len()).any(|window| window == sound) {
+            Ok(BadWalkOutcome::AllFramesFound)
+        } else {
+            Ok(BadWalkOutcome::FramesMissing)
         }
     }
 }

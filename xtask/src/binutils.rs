@@ -108,17 +108,19 @@ impl Binutils {
             .args(["--with-zstd=no", "CFLAGS=-O1", "CXXFLAGS=-O1"])
             .current_dir(&build);
         let is_own = target.starts_with(env::consts::ARCH);
-        match is_own {
-            true => configure.arg(format!(
+        if is_own {
+            configure.arg(format!(
                 "--enable-targets={}",
                 TARGETS.map(|(target, _)| target).join(",")
-            )),
-            false => configure.arg(format!("--target={target}")),
+            ))
+        } else {
+            configure.arg(format!("--target={target}"))
         };
         debian::run(&mut configure)?;
-        let steps: [&[&str]; 2] = match is_own {
-            true => [&["all"], &["install"]],
-            false => [&["all-gas", "all-ld"], &["install-gas", "install-ld"]],
+        let steps: [&[&str]; 2] = if is_own {
+            [&["all"], &["install"]]
+        } else {
+            [&["all-gas", "all-ld"], &["install-gas", "install-ld"]]
         };
         for goals in steps {
             let mut make = Command::new("make");
@@ -153,9 +155,10 @@ impl Binutils {
 
     /// A tool for a target.
     pub(crate) fn tool(&self, target: &str, name: &str) -> Command {
-        let prefix = match target.starts_with(env::consts::ARCH) {
-            true => String::new(),
-            false => format!("{target}-"),
+        let prefix = if target.starts_with(env::consts::ARCH) {
+            String::new()
+        } else {
+            format!("{target}-")
         };
         Command::new(self.installed().join("bin").join(format!("{prefix}{name}")))
     }

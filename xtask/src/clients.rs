@@ -173,9 +173,10 @@ impl Client {
         if self.source == "glog.cc" {
             compiler.arg("-lglog");
         }
-        match compiler.status()?.success() {
-            true => Ok(program),
-            false => Err(format!("{} does not compile", self.source).into()),
+        if compiler.status()?.success() {
+            Ok(program)
+        } else {
+            Err(format!("{} does not compile", self.source).into())
         }
     }
 

@@ -354,9 +354,10 @@ pub(crate) fn with_declared_arrays<'g>(
     let comment = String::from_utf8_lossy(comment);
     let mut gccs = comment.split('\0').filter_map(Gcc::from_comment);
     Ok(
-        match gccs.any(|gcc| gcc.quirk() == Some(Quirk::ReversedArrays)) {
-            true => graph.with_reversed_arrays(),
-            false => graph.clone(),
+        if gccs.any(|gcc| gcc.quirk() == Some(Quirk::ReversedArrays)) {
+            graph.with_reversed_arrays()
+        } else {
+            graph.clone()
         },
     )
 }
@@ -423,9 +424,10 @@ fn shell(place: &Path, line: &str) -> Result<String, Error> {
         .args(["-c", line])
         .current_dir(place)
         .output()?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)).into()),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)).into())
     }
 }
 

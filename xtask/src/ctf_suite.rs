@@ -117,9 +117,10 @@ impl CtfSuite {
             self.dump(&name, &test.lines)?;
             fs::copy(self.work.join("theirs"), self.work.join("ours"))?;
             let linked = self.link(&objects, &["--into", "ours", "--symbols", "dynsym"])?;
-            let difference = match linked.status.success() {
-                true => self.meaning(&objects)?,
-                false => Some(String::from_utf8_lossy(&linked.stderr).into_owned()),
+            let difference = if linked.status.success() {
+                self.meaning(&objects)?
+            } else {
+                Some(String::from_utf8_lossy(&linked.stderr).into_owned())
             };
             self.judge("links", &name, difference);
         }

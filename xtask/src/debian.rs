@@ -142,8 +142,9 @@ pub fn run(command: &mut Command) -> Result<(), Error> {
     let status = command
         .status()
         .map_err(|error| format!("cannot run {name}: {error}"))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("{name}: {status}").into()),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{name}: {status}").into())
     }
 }

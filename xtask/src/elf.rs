@@ -136,13 +136,15 @@ fn unit(data: &[u8], member: Option<String>) -> Result<CfiFile<'_>, Error> {
 fn abi(data: &[u8], file: &object::File<'_>) -> Result<Abi, Error> {
     let machine = data.get(18..20).and_then(|bytes| bytes.try_into().ok());
     let machine: [u8; 2] = machine.ok_or("ELF header is cut short")?;
-    let word = match file.is_64() {
-        true => AddressSize::W64,
-        false => AddressSize::W32,
+    let word = if file.is_64() {
+        AddressSize::W64
+    } else {
+        AddressSize::W32
     };
-    let (endian, machine) = match file.is_little_endian() {
-        true => (Endian::Little, u16::from_le_bytes(machine)),
-        false => (Endian::Big, u16::from_be_bytes(machine)),
+    let (endian, machine) = if file.is_little_endian() {
+        (Endian::Little, u16::from_le_bytes(machine))
+    } else {
+        (Endian::Big, u16::from_be_bytes(machine))
     };
     let arch = Arch::from_elf(machine, word);
     Ok(Abi { arch, endian })
@@ -191,23 +193,25 @@ fn contents<'a>(
 
 fn stored(field: &[u8], little: bool) -> u64 {
     let shift_in = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-    match little {
-        true => field.iter().rev().fold(0, shift_in),
-        false => field.iter().fold(0, shift_in),
+    if little {
+        field.iter().rev().fold(0, shift_in)
+    } else {
+        field.iter().fold(0, shift_in)
     }
 }
 
 fn store(field: &mut [u8], number: u64, little: bool) {
     let bytes = number.to_le_bytes();
-    match little {
-        true => field
+    if little {
+        field
             .iter_mut()
             .zip(bytes)
-            .for_each(|(to, byte)| *to = byte),
-        false => field
+            .for_each(|(to, byte)| *to = byte);
+    } else {
+        field
             .iter_mut()
             .rev()
             .zip(bytes)
-            .for_each(|(to, byte)| *to = byte),
+            .for_each(|(to, byte)| *to = byte);
     }
 }

@@ -20,15 +20,16 @@ pub(crate) fn difference(text: &str, expected: &str) -> Result<Option<String>, E
             _ if wanted.starts_with('#') => {}
             _ => {
                 let regex = Regex::new(&format!("^(?:{wanted})$"))?;
-                let found = match may_skip {
-                    true => lines
+                let found = if may_skip {
+                    lines
                         .any(|line| regex.is_match(line))
                         .then_some("")
-                        .ok_or(""),
-                    false => match lines.next() {
+                        .ok_or("")
+                } else {
+                    match lines.next() {
                         Some(line) if regex.is_match(line) => Ok(line),
                         line => Err(line.unwrap_or("nothing")),
-                    },
+                    }
                 };
                 if let Err(line) = found {
                     return Ok(Some(format!("expected {wanted:?}, and there is {line:?}")));

@@ -36,9 +36,10 @@ pub fn stdout(command: &mut Command) -> Result<String, Error> {
     let Output { status, stdout, .. } = output;
     let stdout = String::from_utf8(stdout)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
-    match status.success() {
-        true => Ok(stdout),
-        false => Err(format!("{command:?}: {status}\n{stdout}\n{stderr}").into()),
+    if status.success() {
+        Ok(stdout)
+    } else {
+        Err(format!("{command:?}: {status}\n{stdout}\n{stderr}").into())
     }
 }
 

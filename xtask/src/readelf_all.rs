@@ -126,9 +126,10 @@ pub fn find(paths: &[PathBuf]) -> Vec<PathBuf> {
     // A path given by the user may be a link; other links are not followed.
     let mut asked: HashSet<PathBuf> = paths.iter().cloned().collect();
     while let Some(path) = waiting.pop() {
-        let metadata = match asked.remove(&path) {
-            true => fs::metadata(&path),
-            false => fs::symlink_metadata(&path),
+        let metadata = if asked.remove(&path) {
+            fs::metadata(&path)
+        } else {
+            fs::symlink_metadata(&path)
         };
         let Ok(metadata) = metadata else { continue };
         if !seen.insert((metadata.dev(), metadata.ino())) {

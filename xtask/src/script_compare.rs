@@ -169,9 +169,10 @@ fn unspool() -> Result<PathBuf, Error> {
         ])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"));
-    match build.status()?.success() {
-        true => Ok(target.join("release/unspool")),
-        false => Err("unspool does not build".into()),
+    if build.status()?.success() {
+        Ok(target.join("release/unspool"))
+    } else {
+        Err("unspool does not build".into())
     }
 }
 
@@ -185,9 +186,10 @@ fn record(command: &[OsString], stacks: &str, file: &Path) -> Result<PathBuf, Er
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()?;
-    match status.success() {
-        true => Ok(file.to_owned()),
-        false => Err(format!("perf cannot record {command:?}").into()),
+    if status.success() {
+        Ok(file.to_owned())
+    } else {
+        Err(format!("perf cannot record {command:?}").into())
     }
 }
 
@@ -220,9 +222,10 @@ fn compare(unspool: &Path, file: &Path, folder: &Path) -> Result<SampleDifferenc
         .events()
         .iter()
         .any(|event| event.format.has_stack_copy());
-    let third = match has_copies && !differing.is_empty() {
-        true => libdw::frames(&file, &differing, folder)?,
-        false => BTreeMap::new(),
+    let third = if has_copies && !differing.is_empty() {
+        libdw::frames(&file, &differing, folder)?
+    } else {
+        BTreeMap::new()
     };
     let mut found = SampleDifferences::default();
     for (number, (theirs, ours)) in pairs() {

@@ -227,9 +227,10 @@ impl SframeSuite {
             if !name.starts_with("DATA") {
                 continue;
             }
-            let target = match name.contains("BE") {
-                true => "elf64-bigaarch64",
-                false => "elf64-x86-64",
+            let target = if name.contains("BE") {
+                "elf64-bigaarch64"
+            } else {
+                "elf64-x86-64"
             };
             let wrapped = self.wrap(&path, target)?;
             // One is unsorted and does not say what its starts are relative to, like the output of
@@ -411,9 +412,10 @@ fn columns(rules: &FreRules, abi: SframeAbi) -> [String; 3] {
             FreBase::Register(register) => format!("r{}", register.0),
         };
         let sum = format!("{base}{:+}", value.offset);
-        match value.is_loaded && value.base != FreBase::Cfa {
-            true => format!("({sum})"),
-            false => sum,
+        if value.is_loaded && value.base != FreBase::Cfa {
+            format!("({sum})")
+        } else {
+            sum
         }
     };
     let usual = "u".to_owned();

@@ -73,9 +73,10 @@ pub(crate) fn stacks(text: &Path, comm: &str) -> anyhow::Result<StackTotals> {
             let count: u64 = count.and_then(|count| count.parse().ok()).unwrap_or(0);
             stacks.lost = stacks.lost.map(|lost| lost + count);
         }
-        is_wanted = match line.is_empty() {
-            true => false,
-            false => line.starts_with(comm),
+        is_wanted = if line.is_empty() {
+            false
+        } else {
+            line.starts_with(comm)
         };
     }
     Ok(stacks)

@@ -262,9 +262,10 @@ fn of_capi() -> anyhow::Result<Library> {
 fn has_newer(folder: &Path, time: SystemTime) -> anyhow::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let is_newer = match entry.file_type()?.is_dir() {
-            true => has_newer(&entry.path(), time)?,
-            false => entry.metadata()?.modified()? > time,
+        let is_newer = if entry.file_type()?.is_dir() {
+            has_newer(&entry.path(), time)?
+        } else {
+            entry.metadata()?.modified()? > time
         };
         if is_newer {
             return Ok(true);

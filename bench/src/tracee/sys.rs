@@ -98,12 +98,13 @@ pub(super) fn wait(tid: pid_t) -> io::Result<(pid_t, TraceeStatus)> {
     // SAFETY: `into` points to an `int` of this function.
     let of = unsafe { libc::waitpid(tid, into, libc::__WALL) };
     checked(of.into())?;
-    let stop_status = match libc::WIFSTOPPED(status) {
-        true => TraceeStatus::Stopped {
+    let stop_status = if libc::WIFSTOPPED(status) {
+        TraceeStatus::Stopped {
             signal: libc::WSTOPSIG(status),
             event: status >> 16,
-        },
-        false => TraceeStatus::Gone,
+        }
+    } else {
+        TraceeStatus::Gone
     };
     Ok((of, stop_status))
 }

@@ -194,9 +194,10 @@ impl<'a> ArgDataflow<'a> {
                 targets.entry(from).or_default().push(edge.target);
                 continue;
             }
-            let known = match self.analysis.is_entry(edge.target) {
-                true => ArgState::entry(abi_info),
-                false => ArgState::unknown(u64::MAX),
+            let known = if self.analysis.is_entry(edge.target) {
+                ArgState::entry(abi_info)
+            } else {
+                ArgState::unknown(u64::MAX)
             };
             self.flow_into(edge.target, &known, &mut open);
         }

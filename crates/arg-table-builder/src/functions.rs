@@ -280,9 +280,10 @@ impl<'k, 's> FileContext<'k, 's> {
     /// The prototype of the function at an address.
     fn prototype(&self, entry: u64) -> Option<&'k Rc<Prototype>> {
         let name = self.names.get(&entry).map_or("", |(name, _)| name);
-        match is_changed(name) {
-            true => None,
-            false => self.prototypes.get(entry, name),
+        if is_changed(name) {
+            None
+        } else {
+            self.prototypes.get(entry, name)
         }
     }
 

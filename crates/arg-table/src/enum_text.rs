@@ -34,9 +34,10 @@ pub fn enum_text<'n>(
     let unused = 64 - bits.clamp(1, 64);
     let can_be_negative = constants.clone().any(|(constant, _)| constant < 0);
     let number = number << unused;
-    let value = match can_be_negative {
-        true => number.cast_signed() >> unused,
-        false => (number >> unused).cast_signed(),
+    let value = if can_be_negative {
+        number.cast_signed() >> unused
+    } else {
+        (number >> unused).cast_signed()
     };
     let named = constants.clone().find(|(constant, _)| *constant == value);
     if let Some((_, name)) = named {

@@ -169,9 +169,10 @@ impl<'t> ArgTable<'t> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            match self.start(middle)? <= pc {
-                true => low = middle + 1,
-                false => high = middle,
+            if self.start(middle)? <= pc {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
         self.get(low.checked_sub(1)?)
@@ -189,9 +190,10 @@ impl<'t> ArgTable<'t> {
         let (mut low, mut high) = (0, self.unproven.len() / UNPROVEN_RANGE_BYTES);
         while low < high {
             let middle = low.midpoint(high);
-            match unproven_range(middle).is_some_and(|(start, ..)| start <= pc) {
-                true => low = middle + 1,
-                false => high = middle,
+            if unproven_range(middle).is_some_and(|(start, ..)| start <= pc) {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
         let found = low.checked_sub(1).and_then(unproven_range);

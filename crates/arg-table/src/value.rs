@@ -306,9 +306,10 @@ fn evaluate(
 }
 
 fn certainty(is_exact: bool) -> ValueCertainty {
-    match is_exact {
-        true => ValueCertainty::Exact,
-        false => ValueCertainty::Likely,
+    if is_exact {
+        ValueCertainty::Exact
+    } else {
+        ValueCertainty::Likely
     }
 }
 

@@ -62,9 +62,10 @@ impl<'a> ValueDisplay<'a> {
 
 impl fmt::Display for ValueDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_by_reference {
-            true => write!(f, "at {:#x}", unsigned(self.bytes.bytes)),
-            false => show(f, self.bytes, self.display_kind, self.memory),
+        if self.is_by_reference {
+            write!(f, "at {:#x}", unsigned(self.bytes.bytes))
+        } else {
+            show(f, self.bytes, self.display_kind, self.memory)
         }
     }
 }
@@ -258,16 +259,18 @@ fn show_number(
         DisplayKind::Float if bytes.len() == 4 => {
             let bits = u32::try_from(number).unwrap_or_default();
             let number = f32::from_bits(bits);
-            match is_short(number.into()) {
-                true => write!(f, "{number}"),
-                false => write!(f, "{number:e}"),
+            if is_short(number.into()) {
+                write!(f, "{number}")
+            } else {
+                write!(f, "{number:e}")
             }
         }
         DisplayKind::Float if bytes.len() == 8 => {
             let number = f64::from_bits(number);
-            match is_short(number) {
-                true => write!(f, "{number}"),
-                false => write!(f, "{number:e}"),
+            if is_short(number) {
+                write!(f, "{number}")
+            } else {
+                write!(f, "{number:e}")
             }
         }
         DisplayKind::Enum(constants) => write_enum(f, constants, number, bits_of(bytes)),

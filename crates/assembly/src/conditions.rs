@@ -259,12 +259,13 @@ impl ConditionLayout {
         let is_live = |line: u32| self.encloses(self.branch_after(line), inner);
         let is_border = |line: &u32| is_live(*line) && self.kind(*line) == Some(LineKind::Boundary);
         let above = (1..first).rev();
-        let begin = match is_label(first) {
-            true => first,
-            false => above
+        let begin = if is_label(first) {
+            first
+        } else {
+            above
                 .clone()
                 .find(|line| is_border(line) || is_live(*line) && is_label(*line))
-                .unwrap_or(0),
+                .unwrap_or(0)
         };
         let both = self.common(inner, self.branch_after(last));
         let branch = self.common(self.branch_after(begin), both);
@@ -326,9 +327,10 @@ impl Continuation {
         if is_macro && text.ends_with('\\') {
             return Continuation::Macro;
         }
-        match is_in_comment(text, self == Continuation::Comment, dialect) {
-            true => Continuation::Comment,
-            false => Continuation::Nothing,
+        if is_in_comment(text, self == Continuation::Comment, dialect) {
+            Continuation::Comment
+        } else {
+            Continuation::Nothing
         }
     }
 }
@@ -392,9 +394,10 @@ fn classify_line(text: &str, dialect: SourceDialect) -> (LineKind, Vec<Condition
     let code = statement(text);
     let steps = code.split(';').filter_map(|part| step_of(part.trim()));
     let steps: Vec<ConditionStep> = steps.collect();
-    match steps.is_empty() || code.contains(';') {
-        true => (LineKind::classify(text), steps),
-        false => (LineKind::Condition, steps),
+    if steps.is_empty() || code.contains(';') {
+        (LineKind::classify(text), steps)
+    } else {
+        (LineKind::Condition, steps)
     }
 }
 

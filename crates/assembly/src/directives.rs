@@ -24,9 +24,10 @@ impl RegisterSyntax {
             let is_chosen = matches!(words.next(), Some(".intel_syntax" | ".att_syntax"));
             is_chosen && words.next() == Some("noprefix")
         };
-        match text.lines().any(is_plain) {
-            true => RegisterSyntax::Unprefixed,
-            false => RegisterSyntax::Prefixed,
+        if text.lines().any(is_plain) {
+            RegisterSyntax::Unprefixed
+        } else {
+            RegisterSyntax::Prefixed
         }
     }
 }
@@ -60,14 +61,16 @@ impl DirectiveWriter {
         let after = after.chain([(column, to.return_address)]);
         let at_entry = ProvenRules::function_entry(self.abi_info);
         for ((register, before), (_, after)) in before.zip(after) {
-            let initial = match register == column {
-                true => at_entry.return_address,
-                false => SavedLocation::SameValue,
+            let initial = if register == column {
+                at_entry.return_address
+            } else {
+                SavedLocation::SameValue
             };
             if before != after {
-                directives.push(match after == initial {
-                    true => format!(".cfi_restore {}", self.name(register)),
-                    false => self.saved(register, after),
+                directives.push(if after == initial {
+                    format!(".cfi_restore {}", self.name(register))
+                } else {
+                    self.saved(register, after)
                 });
             }
         }

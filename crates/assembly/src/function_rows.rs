@@ -100,9 +100,10 @@ impl CalleeBehavior {
             }
             let sp = state.get(abi_info.stack_pointer);
             // A return elsewhere is a jump there.
-            let wanted = match abi_info.is_return(state) {
-                true => entry_sp,
-                false => entry_sp.plus(-i64::from(abi_info.call_pushes)),
+            let wanted = if abi_info.is_return(state) {
+                entry_sp
+            } else {
+                entry_sp.plus(-i64::from(abi_info.call_pushes))
             };
             if !analysis.preserves(state) {
                 worst = worst.max(CalleeBehavior::LosesRegisters);
@@ -182,9 +183,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
                 }
                 Err(why) => {
                     let mut conflicts = analysis.conflicts().iter();
-                    let why = match conflicts.any(|conflict| conflict.at == id) {
-                        true => RefusalReason::StackHeightConflict,
-                        false => why.into(),
+                    let why = if conflicts.any(|conflict| conflict.at == id) {
+                        RefusalReason::StackHeightConflict
+                    } else {
+                        why.into()
                     };
                     return Err(refuse((id, why)));
                 }

@@ -84,11 +84,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
             let begins = remembered.iter().filter(|range| range.start == place);
             directives.extend(begins.map(|_| ".cfi_remember_state".to_owned()));
             let is_restored = remembered.iter().any(|range| range.end == place);
-            match is_restored {
-                true => directives.push(".cfi_restore_state".to_owned()),
-                false => {
-                    directives.extend(self.writer.directives_between(&before.rules, &after.rules));
-                }
+            if is_restored {
+                directives.push(".cfi_restore_state".to_owned());
+            } else {
+                directives.extend(self.writer.directives_between(&before.rules, &after.rules));
             }
             if directives.is_empty() {
                 continue;
@@ -99,9 +98,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
                 return Err((before.line, RefusalReason::SeveralInsnsOnLine));
             }
             check(before.line, repeated)?;
-            let behind = match before.falls_through || is_restored {
-                true => before.line,
-                false => self.insertion_point(before.line, after.line)?,
+            let behind = if before.falls_through || is_restored {
+                before.line
+            } else {
+                self.insertion_point(before.line, after.line)?
             };
             all.push(DirectiveGroup {
                 is_restated: !before.falls_through && !is_restored,
@@ -138,9 +138,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
     /// The line behind which a row is restated that does not come from the instruction before.
     fn insertion_point(&self, before: u32, after: u32) -> Result<u32, (u32, RefusalReason)> {
         let layout = self.source.layout();
-        let place = match layout.branch_after(before) == layout.branch_after(after) {
-            true => Some(before),
-            false => layout.first_insertion_point(before, after, layout.branch_after(after)),
+        let place = if layout.branch_after(before) == layout.branch_after(after) {
+            Some(before)
+        } else {
+            layout.first_insertion_point(before, after, layout.branch_after(after))
         };
         place.ok_or_else(|| self.conditional(after))
     }
@@ -149,9 +150,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> FunctionPlanner<'_, L> {
     fn remember_ranges(&self, insns: &[PlannedInsn], entry: Range<u32>) -> Vec<Range<usize>> {
         let mut branches = self.source.layout().branches();
         // A remembered row is right whatever is excluded before.
-        let least = match branches.any(|(_, branch)| entry.contains(&branch.condition)) {
-            true => 1,
-            false => 2,
+        let least = if branches.any(|(_, branch)| entry.contains(&branch.condition)) {
+            1
+        } else {
+            2
         };
         let line = |place: usize| insns.get(place).map_or(0, |insn| insn.line);
         remember_ranges(insns, self.writer, least, |range| {
@@ -303,9 +305,10 @@ struct CfaShift {
 }
 
 fn check(line: u32, repeated: &HashSet<u32>) -> Result<(), (u32, RefusalReason)> {
-    match repeated.contains(&line) {
-        true => Err((line, RefusalReason::RepeatedLine)),
-        false => Ok(()),
+    if repeated.contains(&line) {
+        Err((line, RefusalReason::RepeatedLine))
+    } else {
+        Ok(())
     }
 }
 

@@ -189,10 +189,7 @@ impl AssemblySource {
                 })
                 .collect(),
             original_lines: old,
-            ending: match text.contains("\r\n") {
-                true => "\r\n",
-                false => "\n",
-            },
+            ending: if text.contains("\r\n") { "\r\n" } else { "\n" },
             dialect,
             assembled: None,
             layout: OnceCell::new(),
@@ -614,9 +611,10 @@ impl AssemblySource {
             let is_alone = !self.line(line).unwrap_or_default().contains(':');
             let is_frame = is_alone && matches!(text, ".cfi_startproc" | ".cfi_endproc");
             let is_known = near == LineVisibility::Assembled;
-            match is_known && (is_frame || layout.kind(line) == Some(LineKind::RowDirective)) {
-                true => self.remove(line),
-                false => is_whole = false,
+            if is_known && (is_frame || layout.kind(line) == Some(LineKind::RowDirective)) {
+                self.remove(line);
+            } else {
+                is_whole = false;
             }
         }
         is_whole

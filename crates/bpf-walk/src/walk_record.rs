@@ -98,9 +98,10 @@ impl<'r> WalkRecord<'r> {
     pub fn user_frames(&self) -> impl Iterator<Item = CodeAddr> + use<'r> {
         words(self.user).enumerate().map(|(number, word)| {
             let address = RuntimeAddr(word & !IS_INSTRUCTION);
-            match number == 0 || word & IS_INSTRUCTION != 0 {
-                true => CodeAddr::Instruction(address),
-                false => CodeAddr::Return(address),
+            if number == 0 || word & IS_INSTRUCTION != 0 {
+                CodeAddr::Instruction(address)
+            } else {
+                CodeAddr::Return(address)
             }
         })
     }

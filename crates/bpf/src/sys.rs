@@ -48,17 +48,19 @@ fn fd(fd: BorrowedFd<'_>) -> u32 {
 
 /// The address of a slice. 0 if it is empty, which the kernel requires.
 fn address<T>(slice: &[T]) -> u64 {
-    match slice.is_empty() {
-        true => 0,
-        false => slice.as_ptr().expose_provenance() as u64,
+    if slice.is_empty() {
+        0
+    } else {
+        slice.as_ptr().expose_provenance() as u64
     }
 }
 
 /// The address of a slice that the kernel writes to. 0 if it is empty.
 fn address_mut<T>(slice: &mut [T]) -> u64 {
-    match slice.is_empty() {
-        true => 0,
-        false => slice.as_mut_ptr().expose_provenance() as u64,
+    if slice.is_empty() {
+        0
+    } else {
+        slice.as_mut_ptr().expose_provenance() as u64
     }
 }
 
@@ -169,9 +171,10 @@ impl SizedMap {
 
     fn check(&self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
         let value_size = value.map_or(self.value_size, <[u8]>::len);
-        match key.len() == self.key_size && value_size == self.value_size {
-            true => Ok(()),
-            false => Err(io::ErrorKind::InvalidInput.into()),
+        if key.len() == self.key_size && value_size == self.value_size {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::InvalidInput.into())
         }
     }
 

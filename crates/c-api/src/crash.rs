@@ -177,9 +177,10 @@ struct ReadableModules {
 
 impl Modules for ReadableModules {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
-        match self.except == Some(addr) {
-            true => None,
-            false => catch_fault(|| local::modules().module(addr)).flatten(),
+        if self.except == Some(addr) {
+            None
+        } else {
+            catch_fault(|| local::modules().module(addr)).flatten()
         }
     }
 

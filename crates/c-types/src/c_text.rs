@@ -163,9 +163,12 @@ fn join_specifiers(qualifiers: &[&str], base: &str, text: &str) -> String {
 
 /// The name of a type that is not derived from another.
 fn base_name(ty: &Type<'_>) -> String {
-    let tagged = |tag: Tag| match ty.name.is_empty() {
-        true => format!("{} {{…}}", tag.keyword()),
-        false => format!("{} {}", tag.keyword(), ty.name),
+    let tagged = |tag: Tag| {
+        if ty.name.is_empty() {
+            format!("{} {{…}}", tag.keyword())
+        } else {
+            format!("{} {}", tag.keyword(), ty.name)
+        }
     };
     match &ty.kind {
         TypeKind::Record { tag, .. } | TypeKind::Forward(tag) => tagged(*tag),
@@ -288,12 +291,13 @@ impl Definition<'_> {
             0 => (at / 8).to_string(),
             bit => format!("{}:{bit}", at / 8),
         };
-        let size = member
-            .bits
-            .map_or("?".to_owned(), |bits| match member.is_bit_field {
-                true => format!("{bits} bits"),
-                false => BitCount(bits).to_string(),
-            });
+        let size = member.bits.map_or("?".to_owned(), |bits| {
+            if member.is_bit_field {
+                format!("{bits} bits")
+            } else {
+                BitCount(bits).to_string()
+            }
+        });
         let indent = depth * 4;
         let graph = self.graph;
         let inner = graph.get(member.ty).filter(|ty| ty.name.is_empty());

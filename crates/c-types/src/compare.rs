@@ -29,9 +29,10 @@ pub struct TypeDifference {
 
 impl Display for TypeDifference {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.path.is_empty() {
-            true => f.write_str(&self.message),
-            false => write!(f, "{}: {}", self.path, self.message),
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
         }
     }
 }
@@ -81,9 +82,10 @@ struct TypeComparison<'g, 'a> {
 
 /// Checks that two properties are equal.
 fn same<T: PartialEq + Display + Copy>(what: &str, one: T, two: T) -> Result<(), String> {
-    match one == two {
-        true => Ok(()),
-        false => Err(format!("{what} {one} and {two}")),
+    if one == two {
+        Ok(())
+    } else {
+        Err(format!("{what} {one} and {two}"))
     }
 }
 

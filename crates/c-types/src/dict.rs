@@ -62,14 +62,16 @@ impl<'a> Dict<'a> {
         let start = header.version.header_size();
         let stored = bytes.get(start..).unwrap_or_default();
         let offset = base.saturating_add(wide(start));
-        let body = match header.flags.has(Flags::COMPRESSED) {
-            true => Cow::Owned(decompressed(stored, header.body_size(), offset)?),
-            false => Cow::Borrowed(stored),
+        let body = if header.flags.has(Flags::COMPRESSED) {
+            Cow::Owned(decompressed(stored, header.body_size(), offset)?)
+        } else {
+            Cow::Borrowed(stored)
         };
         let dict = Dict {
-            external: match header.flags.has(Flags::DYNSTR) {
-                true => strings.dynstr,
-                false => strings.strtab,
+            external: if header.flags.has(Flags::DYNSTR) {
+                strings.dynstr
+            } else {
+                strings.strtab
             },
             header,
             base,
@@ -243,10 +245,11 @@ fn decompressed(stored: &[u8], announced: usize, offset: u64) -> Result<Vec<u8>,
     let written = libdeflater::Decompressor::new()
         .zlib_decompress(stored, &mut body)
         .map_err(|error| failed(error.to_string()))?;
-    match written == announced {
-        true => Ok(body),
-        false => Err(failed(format!(
+    if written == announced {
+        Ok(body)
+    } else {
+        Err(failed(format!(
             "it holds {written} bytes, and the header announces {announced}"
-        ))),
+        )))
     }
 }

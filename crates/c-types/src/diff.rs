@@ -230,9 +230,10 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             // Programs that write to data that has become constant crash.
             let is_data = self.steps.get(step).is_some_and(|(from, _)| from.is_none());
             let is_closed = new.qualifiers.contains("const") && !old.qualifiers.contains("const");
-            let effect = match is_data && is_closed {
-                true => Compatibility::Breaking,
-                false => Compatibility::Compatible,
+            let effect = if is_data && is_closed {
+                Compatibility::Breaking
+            } else {
+                Compatibility::Compatible
             };
             self.report(effect, self.path(step), differs(&said, &says), step);
         }
@@ -261,9 +262,10 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             (TypeKind::Unknown, TypeKind::Unknown) => {}
             (TypeKind::Integer(one), TypeKind::Integer(two))
             | (TypeKind::Float(one), TypeKind::Float(two)) => {
-                let effect = match one == two {
-                    true => Compatibility::Compatible,
-                    false => Compatibility::Breaking,
+                let effect = if one == two {
+                    Compatibility::Compatible
+                } else {
+                    Compatibility::Breaking
                 };
                 if one != two || old.name != new.name {
                     self.report(effect, self.path(step), differs(said, says), step);
@@ -545,16 +547,20 @@ fn with_dwarf_bit_fields<'a>(graph: &Graph<'a>, members: &[Member<'a>]) -> Vec<M
 /// The counterpart of a member: by its name, or for an unnamed one by its offset.
 fn find<'m, 'a>(member: &Member<'_>, others: &'m [Member<'a>]) -> Option<(usize, &'m Member<'a>)> {
     let mut others = others.iter().enumerate();
-    others.find(|(_, other)| match member.name.is_empty() {
-        true => other.name.is_empty() && other.offset == member.offset,
-        false => other.name == member.name,
+    others.find(|(_, other)| {
+        if member.name.is_empty() {
+            other.name.is_empty() && other.offset == member.offset
+        } else {
+            other.name == member.name
+        }
     })
 }
 
 fn declaration(graph: &Graph<'_>, member: &Member<'_>) -> String {
-    match member.name.is_empty() {
-        true => graph.declare(member.ty, ""),
-        false => member.name.to_string(),
+    if member.name.is_empty() {
+        graph.declare(member.ty, "")
+    } else {
+        member.name.to_string()
     }
 }
 

@@ -86,9 +86,10 @@ impl<'a> ElfContext<'a> {
 
     /// The symbols of functions and data, each with its ELF type.
     fn entries(self, is_dynamic: bool) -> impl Iterator<Item = (u8, ElfSymbol<'a>)> {
-        let (table, strings) = match is_dynamic {
-            true => (self.dynsym, self.strings.dynstr),
-            false => (self.symtab, self.strings.strtab),
+        let (table, strings) = if is_dynamic {
+            (self.dynsym, self.strings.dynstr)
+        } else {
+            (self.symtab, self.strings.strtab)
         };
         let entry = if self.is_64 { 24 } else { 16 };
         table
@@ -106,9 +107,10 @@ impl<'a> ElfContext<'a> {
             Endian::Little => Some(word(at)? | word(at + 4)? << 32),
             Endian::Big => Some(word(at)? << 32 | word(at + 4)?),
         };
-        let (info, section, address, size_of) = match self.is_64 {
-            true => (4, 6, long(8)?, long(16)?),
-            false => (12, 14, word(4)?, word(8)?),
+        let (info, section, address, size_of) = if self.is_64 {
+            (4, 6, long(8)?, long(16)?)
+        } else {
+            (12, 14, word(4)?, word(8)?)
         };
         let info = bytes.get(info)?;
         let (elf_kind, binding) = (info & 0xf, info >> 4);

@@ -9,15 +9,17 @@ use crate::graph::{Graph, Type, TypeKind, TypedSymbol};
 
 /// A name with control characters as escapes.
 pub(crate) fn escape(name: &str) -> Cow<'_, str> {
-    match name.contains(char::is_control) {
-        false => Cow::Borrowed(name),
-        true => {
-            let letters = name.chars().map(|letter| match letter.is_control() {
-                true => letter.escape_default().to_string(),
-                false => letter.to_string(),
-            });
-            Cow::Owned(letters.collect())
-        }
+    if !name.contains(char::is_control) {
+        Cow::Borrowed(name)
+    } else {
+        let letters = name.chars().map(|letter| {
+            if letter.is_control() {
+                letter.escape_default().to_string()
+            } else {
+                letter.to_string()
+            }
+        });
+        Cow::Owned(letters.collect())
     }
 }
 
@@ -33,9 +35,10 @@ impl<'a> Graph<'a> {
     /// a terminal. The C text is otherwise unchanged.
     #[must_use]
     pub fn with_escaped_names(&self) -> Cow<'_, Graph<'a>> {
-        match self.has_escaped_names() {
-            true => Cow::Borrowed(self),
-            false => Cow::Owned(self.clone().into_escaped()),
+        if self.has_escaped_names() {
+            Cow::Borrowed(self)
+        } else {
+            Cow::Owned(self.clone().into_escaped())
         }
     }
 

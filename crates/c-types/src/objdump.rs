@@ -100,9 +100,10 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
         for label in self.dict.labels().flatten() {
             let header = self.dict.header();
             let child_bit = header.version.child_bit();
-            let id = match header.is_child() && label.last & child_bit != 0 {
-                true => self.graph.base().saturating_add(label.last & !child_bit),
-                false => label.last,
+            let id = if header.is_child() && label.last & child_bit != 0 {
+                self.graph.base().saturating_add(label.last & !child_bit)
+            } else {
+                label.last
             };
             let id = TypeId(id);
             writeln!(
@@ -279,9 +280,10 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
     /// The id in the file.
     fn shown_id(&self, id: TypeId) -> u32 {
         let base = self.graph.base();
-        match self.dict.header().is_child() && id.0 > base {
-            true => (id.0 - base) | self.dict.header().version.child_bit(),
-            false => id.0,
+        if self.dict.header().is_child() && id.0 > base {
+            (id.0 - base) | self.dict.header().version.child_bit()
+        } else {
+            id.0
         }
     }
 

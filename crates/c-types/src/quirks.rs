@@ -156,9 +156,12 @@ impl<'a> Graph<'a> {
     fn on_parent(&self, parent: Arc<Graph<'a>>) -> Graph<'a> {
         let base = self.base();
         let more = parent.last().saturating_sub(base);
-        let moved = |id: TypeId| match id.0 > base {
-            true => TypeId(id.0.saturating_add(more)),
-            false => id,
+        let moved = |id: TypeId| {
+            if id.0 > base {
+                TypeId(id.0.saturating_add(more))
+            } else {
+                id
+            }
         };
         let symbols = |symbols: &[TypedSymbol<'a>]| {
             let symbols = symbols.iter().map(|symbol| TypedSymbol {

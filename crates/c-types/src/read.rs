@@ -221,16 +221,18 @@ impl<'d> CtfGraphReader<'d> {
         if header.version == CtfVersion::V1 {
             return; // its tables cannot be matched with symbols any more
         }
-        self.graph.objects = match header.object_index.is_empty() {
-            true => self.ordered(SymbolKind::Object, elf),
-            false => self.indexed(SymbolKind::Object),
+        self.graph.objects = if header.object_index.is_empty() {
+            self.ordered(SymbolKind::Object, elf)
+        } else {
+            self.indexed(SymbolKind::Object)
         };
         if !header.has_symbol_types() {
             return;
         }
-        self.graph.functions = match header.function_index.is_empty() {
-            true => self.ordered(SymbolKind::Function, elf),
-            false => self.indexed(SymbolKind::Function),
+        self.graph.functions = if header.function_index.is_empty() {
+            self.ordered(SymbolKind::Function, elf)
+        } else {
+            self.indexed(SymbolKind::Function)
         };
     }
 

@@ -95,9 +95,10 @@ pub(crate) struct RecordEncoding {
 impl RecordEncoding {
     /// An id of 32 or 16 bits.
     fn id(self, bytes: &[u8], at: usize) -> u32 {
-        match self.is_narrow {
-            true => self.endian.u16(bytes, at).map_or(0, u32::from),
-            false => self.endian.u32(bytes, at).unwrap_or(0),
+        if self.is_narrow {
+            self.endian.u16(bytes, at).map_or(0, u32::from)
+        } else {
+            self.endian.u32(bytes, at).unwrap_or(0)
         }
     }
 }
@@ -110,13 +111,14 @@ impl<'d> CtfRecord<'d> {
 
     /// Element type, index type and count of an array.
     pub(crate) fn array(&self) -> (u32, u32, u32) {
-        match self.encoding.is_narrow {
-            true => (
+        if self.encoding.is_narrow {
+            (
                 self.encoding.id(self.data, 0),
                 self.encoding.id(self.data, 2),
                 self.word(4),
-            ),
-            false => (self.word(0), self.word(4), self.word(8)),
+            )
+        } else {
+            (self.word(0), self.word(4), self.word(8))
         }
     }
 
@@ -256,20 +258,19 @@ impl<'d> Records<'d> {
             kind,
             kind::POINTER | kind::FUNCTION | kind::FORWARD..=kind::RESTRICT
         );
-        let (size_of, start) = match is_large && has_size {
-            true => {
-                let word = |at| {
-                    layout
-                        .endian
-                        .u32(rest, at)
-                        .ok_or_else(|| truncated(fixed + 8))
-                };
-                (
-                    u64::from(word(fixed)?) << 32 | u64::from(word(fixed + 4)?),
-                    fixed + 8,
-                )
-            }
-            false => (u64::from(small), fixed),
+        let (size_of, start) = if is_large && has_size {
+            let word = |at| {
+                layout
+                    .endian
+                    .u32(rest, at)
+                    .ok_or_else(|| truncated(fixed + 8))
+            };
+            (
+                u64::from(word(fixed)?) << 32 | u64::from(word(fixed + 4)?),
+                fixed + 8,
+            )
+        } else {
+            (u64::from(small), fixed)
         };
         let width = data_width(kind, count, layout.is_narrow, size_of).ok_or(CtfError::Kind {
             id: self.index,

@@ -249,12 +249,13 @@ impl<'w, 'a> DictWriter<'w, 'a> {
                 }
             }
         }
-        match !is_named && ordered.len() <= indexed.ids.len() * 2 {
-            true => SymbolTypes {
+        if !is_named && ordered.len() <= indexed.ids.len() * 2 {
+            SymbolTypes {
                 ids: ordered,
                 names: Vec::new(),
-            },
-            false => indexed,
+            }
+        } else {
+            indexed
         }
     }
 

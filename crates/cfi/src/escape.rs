@@ -108,9 +108,10 @@ pub fn parse_bytes(text: &str) -> Result<Option<Vec<u8>>, FormulaParseError> {
     if !is_escape && !text.chars().all(is_listed) {
         return Ok(None);
     }
-    match is_escape || text.contains(',') {
-        true => listed(text).map(Some),
-        false => Ok(pairs(text)),
+    if is_escape || text.contains(',') {
+        listed(text).map(Some)
+    } else {
+        Ok(pairs(text))
     }
 }
 

@@ -220,9 +220,10 @@ impl EhFrame {
         writer: &InstructionWriter<'_>,
         fdes: &[&Fde],
     ) -> Result<(), WriteError> {
-        let unit = match writer.has(SizeOptimization::Padding) {
-            true => 4,
-            false => word_bytes(self.abi),
+        let unit = if writer.has(SizeOptimization::Padding) {
+            4
+        } else {
+            word_bytes(self.abi)
         };
         let cie = self.bytes.len();
         self.put_cie(group, writer, unit)?;
@@ -500,17 +501,19 @@ impl<'r> InstructionWriter<'r> {
         into: &mut Vec<u8>,
     ) -> Result<(), WriteError> {
         let changes = self.changes(table, fde)?;
-        let states = match self.has(SizeOptimization::States) {
-            true => remember::states(&changes),
-            false => vec![StateMarks::default(); changes.len()],
+        let states = if self.has(SizeOptimization::States) {
+            remember::states(&changes)
+        } else {
+            vec![StateMarks::default(); changes.len()]
         };
         let mut at = fde.start;
         for (change, states) in changes.iter().zip(states) {
             put_advance(change.at.0 - at.0, into, table.abi().endian)?;
             at = change.at;
-            match states.is_restored {
-                true => into.push(opcode::RESTORE_STATE),
-                false => into.extend(&change.bytes),
+            if states.is_restored {
+                into.push(opcode::RESTORE_STATE);
+            } else {
+                into.extend(&change.bytes);
             }
             if states.is_remembered {
                 into.push(opcode::REMEMBER_STATE);
@@ -575,9 +578,10 @@ impl<'r> InstructionWriter<'r> {
             if before.rule(register) == Some(rule) {
                 continue;
             }
-            match self.initial.rule(register) == Some(rule) {
-                true => put_restore(register, into),
-                false => self.put_rule(register, rule, into)?,
+            if self.initial.rule(register) == Some(rule) {
+                put_restore(register, into);
+            } else {
+                self.put_rule(register, rule, into)?;
             }
         }
         if before.args_size != after.args_size {

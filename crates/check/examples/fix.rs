@@ -20,9 +20,10 @@ impl Assemble for Gas {
             std::fs::write(&copy, text)?;
             let mut gas = Command::new("as");
             gas.args(["-g", "-o", "a.out"]).arg(&copy);
-            match gas.current_dir(&folder).output()?.status.success() {
-                true => Ok(std::fs::read(folder.path().join("a.out"))?),
-                false => Err("the assembler rejects the text".into()),
+            if gas.current_dir(&folder).output()?.status.success() {
+                Ok(std::fs::read(folder.path().join("a.out"))?)
+            } else {
+                Err("the assembler rejects the text".into())
             }
         };
         Ok(assemble()?)

@@ -49,9 +49,10 @@ pub(crate) fn uncovered(
     let functions = functions.filter_map(|symbol| {
         let start = symbol.address.0;
         let first = runs.end(subject, start);
-        let code = match first == start {
-            true => FindingCode::NoEntry,
-            false => FindingCode::EntryTooShort,
+        let code = if first == start {
+            FindingCode::NoEntry
+        } else {
+            FindingCode::EntryTooShort
         };
         let end = start.saturating_add(symbol.size.max(1));
         // The rest of the function may have entries of its own.

@@ -96,9 +96,10 @@ impl DeclaredRow {
         // Whether signals can overwrite a slot depends on the stack pointer.
         let reach = i64::from(abi_info.red_zone) + i64::from(abi_info.call_pushes);
         let is_deep = |location: &&RuleLocation| matches!(location, RuleLocation::CfaOffset(offset) if *offset < -reach);
-        let of_depth = match places.clone().any(|place| is_deep(&place)) {
-            true => 1 << (abi_info.stack_pointer & 63),
-            false => 0,
+        let of_depth = if places.clone().any(|place| is_deep(&place)) {
+            1 << (abi_info.stack_pointer & 63)
+        } else {
+            0
         };
         let reads = places.fold(of_depth, |all, place| all | place.reads());
         DeclaredRow {

@@ -114,9 +114,12 @@ impl ExpressionCheck<'_> {
         } else if self.declared.cfa == RuleLocation::Expression {
             verdicts.cfa = verdict(found.map(|cfa| cfa.0), Some(cfa));
         }
-        let check = |register: u8| match has_own_cfa && found.is_none() {
-            true => Verdict::Unproven,
-            false => verdict(recover(register), example.entry(register)),
+        let check = |register: u8| {
+            if has_own_cfa && found.is_none() {
+                Verdict::Unproven
+            } else {
+                verdict(recover(register), example.entry(register))
+            }
         };
         let is_evaluated = |place: RuleLocation| match place {
             RuleLocation::Expression => true,

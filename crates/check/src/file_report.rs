@@ -209,9 +209,10 @@ impl FileChecker<'_> {
             }
             // In hand-written code everything is reported, in any program, whichever unit has its
             // line numbers.
-            let origin = match ownership.is_hand_written(source_path) {
-                true => CodeOrigin::HandWritten,
-                false => subject.origin_at(finding.address),
+            let origin = if ownership.is_hand_written(source_path) {
+                CodeOrigin::HandWritten
+            } else {
+                subject.origin_at(finding.address)
             };
             // Nothing that holds an unknown instruction is proven, whoever wrote it.
             let judged_as = match finding.code {
@@ -248,9 +249,10 @@ impl FileChecker<'_> {
             Ok(declared) if declared.table.fdes().is_empty() => declared,
             _ => return Ok(None),
         };
-        let origins = match origins.has_hand_written() {
-            true => origins,
-            false => CodeOrigins::from(CodeOrigin::HandWritten),
+        let origins = if origins.has_hand_written() {
+            origins
+        } else {
+            CodeOrigins::from(CodeOrigin::HandWritten)
         };
         let checked = self.check(&bare, origins)?;
         Ok(Some(checked).filter(|checked| !checked.findings.is_empty()))

@@ -703,13 +703,12 @@ impl FindingBuilder<'_> {
                 _,
                 RuleLocation::Register(_, declared),
                 RuleLocation::Register(_, real),
-            ) => {
-                Some(match self.is_first_of_extent {
-                    true => format!(".cfi_adjust_cfa_offset {}", real - declared),
-                    // The repair of the first fault may change the declared values here.
-                    false => format!(".cfi_def_cfa_offset {real}"),
-                })
-            }
+            ) => Some(if self.is_first_of_extent {
+                format!(".cfi_adjust_cfa_offset {}", real - declared)
+            } else {
+                // The repair of the first fault may change the declared values here.
+                format!(".cfi_def_cfa_offset {real}")
+            }),
             (
                 FindingCode::CfaRegister | FindingCode::HeightsDiffer,
                 _,

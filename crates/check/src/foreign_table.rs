@@ -62,12 +62,11 @@ impl CheckSubject<'_> {
             let is_call = code.flow(insn).is_some_and(Flow::is_call);
             let verdicts = foreign.row_id(range.start).map(|row| {
                 let before = foreign.row_checker.check(row, state, range.start);
-                match is_call {
-                    true => {
-                        let across = analysis.state_during_call(state);
-                        before.join(&foreign.row_checker.check(row, &across, range.start))
-                    }
-                    false => before,
+                if is_call {
+                    let across = analysis.state_during_call(state);
+                    before.join(&foreign.row_checker.check(row, &across, range.start))
+                } else {
+                    before
                 }
             });
             found(range, verdicts);

@@ -21,9 +21,10 @@ impl CodeOrigin {
     #[must_use]
     pub fn from_file(file: &ElfFile) -> CodeOrigin {
         let has_comment = file.sections().any(|section| section.name == ".comment");
-        match file.kind() == ElfKind::Relocatable && !has_comment {
-            true => CodeOrigin::HandWritten,
-            false => CodeOrigin::Compiler,
+        if file.kind() == ElfKind::Relocatable && !has_comment {
+            CodeOrigin::HandWritten
+        } else {
+            CodeOrigin::Compiler
         }
     }
 }
@@ -90,9 +91,10 @@ impl CodeOrigins {
         let near = behind
             .checked_sub(1)
             .and_then(|place| self.hand_written.get(place));
-        match near.is_some_and(|range| at.0 < range.end) {
-            true => CodeOrigin::HandWritten,
-            false => self.default_origin,
+        if near.is_some_and(|range| at.0 < range.end) {
+            CodeOrigin::HandWritten
+        } else {
+            self.default_origin
         }
     }
 

@@ -177,9 +177,10 @@ impl RowRewriter<'_> {
             unchanged: unchanged
                 .map(|(at, why)| (function(*at), *at, *why))
                 .collect(),
-            elf: match entries.is_empty() {
-                true => None,
-                false => Some(self.written(file, &declared.table, &repaired.table)?),
+            elf: if entries.is_empty() {
+                None
+            } else {
+                Some(self.written(file, &declared.table, &repaired.table)?)
             },
         })
     }

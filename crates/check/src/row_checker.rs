@@ -231,9 +231,10 @@ impl<'t> RowChecker<'t> {
         };
         let is_elsewhere =
             self.is_on_other_stack(declared, state) || self.describes_context(declared, state);
-        match is_elsewhere {
-            true => verdicts.capped_at(Verdict::Unproven),
-            false => verdicts,
+        if is_elsewhere {
+            verdicts.capped_at(Verdict::Unproven)
+        } else {
+            verdicts
         }
     }
 
@@ -276,9 +277,10 @@ impl<'t> RowChecker<'t> {
             RuleLocation::Register(register, offset) if !declared.has_own_cfa() => {
                 let value = state.get(register);
                 let is_preserved = self.abi_info.preserved.contains(&register);
-                match value.is_read_at_fixed_address() && !is_preserved {
-                    true => Verdict::Unproven,
-                    false => compare_value(value.plus(offset), self.cfa_of(declared, state)),
+                if value.is_read_at_fixed_address() && !is_preserved {
+                    Verdict::Unproven
+                } else {
+                    compare_value(value.plus(offset), self.cfa_of(declared, state))
                 }
             }
             _ => Verdict::Unproven,
@@ -402,21 +404,26 @@ impl<'t> RowChecker<'t> {
                 let slot = state.load(at);
                 // The caller owns the memory above the return address.
                 let is_own = at.distance_from(self.cfa).is_some_and(|above| above < 0);
-                let unknown = match is_own {
-                    true => AbstractValue::FRESH,
-                    false => AbstractValue::UNKNOWN,
+                let unknown = if is_own {
+                    AbstractValue::FRESH
+                } else {
+                    AbstractValue::UNKNOWN
                 };
                 let found = compare_value(slot.unwrap_or(unknown), wanted);
-                match self.is_below_red_zone(at, state) {
-                    true => found.max(Verdict::Unproven),
-                    false => found,
+                if self.is_below_red_zone(at, state) {
+                    found.max(Verdict::Unproven)
+                } else {
+                    found
                 }
             }
             // A private convention may allow it.
-            RuleLocation::CfaValue(offset) => match cfa.plus(offset) == wanted {
-                true => Verdict::Proven,
-                false => Verdict::Unproven,
-            },
+            RuleLocation::CfaValue(offset) => {
+                if cfa.plus(offset) == wanted {
+                    Verdict::Proven
+                } else {
+                    Verdict::Unproven
+                }
+            }
             RuleLocation::Expression => Verdict::Unproven,
         }
     }

@@ -94,13 +94,14 @@ fn disorder(section: &sframe::SframeSection) -> Vec<Finding> {
             } => (
                 "unsorted",
                 start,
-                match is_denied {
-                    true => format!(
+                if is_denied {
+                    format!(
                         ".sframe is not sorted, though its header says so: the entry at offset {entry:#x} begins before the one that precedes it"
-                    ),
-                    false => format!(
+                    )
+                } else {
+                    format!(
                         ".sframe is not sorted, and cannot be searched: the entry at offset {entry:#x} begins before the one that precedes it"
-                    ),
+                    )
                 },
             ),
             SearchProblem::Overlap {

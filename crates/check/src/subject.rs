@@ -304,9 +304,10 @@ impl<'f> CheckSubject<'f> {
             return self.origin_at(Vaddr(0));
         }
         let mut extents = self.program.unit(unit);
-        match extents.any(|extent| self.origin_at(Vaddr(extent.start)) == CodeOrigin::HandWritten) {
-            true => CodeOrigin::HandWritten,
-            false => CodeOrigin::Compiler,
+        if extents.any(|extent| self.origin_at(Vaddr(extent.start)) == CodeOrigin::HandWritten) {
+            CodeOrigin::HandWritten
+        } else {
+            CodeOrigin::Compiler
         }
     }
 
@@ -434,8 +435,9 @@ fn part(file: &ElfFile, table: &Table, fde: &Fde, row_checker: &RowChecker<'_>) 
         let bytes = file.bytes_at(fde.start, second.start.0 - fde.start.0);
         bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == NOP))
     });
-    match is_as_called && !is_nop {
-        true => ExtentKind::Function,
-        false => ExtentKind::Fragment,
+    if is_as_called && !is_nop {
+        ExtentKind::Function
+    } else {
+        ExtentKind::Fragment
     }
 }

@@ -462,9 +462,10 @@ impl CheckSubject<'_> {
     /// Assemblers give lines to instructions only: data shows the line of the instruction before.
     fn is_data(&self, before: &Range<u64>, here: &Range<u64>) -> bool {
         let line = |at| self.lines?.line(Vaddr(at));
-        let last = match before.end == here.start {
-            true => before.start,
-            false => here.start.saturating_sub(1),
+        let last = if before.end == here.start {
+            before.start
+        } else {
+            here.start.saturating_sub(1)
         };
         self.program().index_containing(last) == self.program().index_containing(here.start)
             && line(here.start).is_some_and(|line_here| line(last) == Some(line_here))
@@ -713,9 +714,10 @@ impl<'w, 's> RowWalk<'w, 's> {
             .map(|_| analysis.state_during_call(state));
         if self.unchecked_writes & self.reads != 0 || across.is_some() {
             self.unchecked_writes = 0;
-            let worst = match is_guess {
-                true => Verdict::Unproven,
-                false => Verdict::Refuted,
+            let worst = if is_guess {
+                Verdict::Unproven
+            } else {
+                Verdict::Refuted
             };
             let mut check = |state: &AbstractState| {
                 self.subject
@@ -1099,12 +1101,9 @@ fn discrepancies_of(
             aspect,
             verdict,
             actual: truth,
-            hint: match is_for_signals {
-                true => Some(Hint::BelowRedZone {
-                    red_zone: abi_info.red_zone,
-                }),
-                false => hint::i386_numbering(row_checker, row, aspect, truth, state),
-            },
+            hint: if is_for_signals { Some(Hint::BelowRedZone {
+                red_zone: abi_info.red_zone,
+            }) } else { hint::i386_numbering(row_checker, row, aspect, truth, state) },
         }
     });
     discrepancies.collect()

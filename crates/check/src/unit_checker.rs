@@ -71,11 +71,11 @@ impl Annotations for RowAnnotations<'_, '_> {
     fn seek(&mut self, address: u64, end: u64) -> Option<Annotation> {
         let rows = &self.report.rows;
         let is_here = |row: &CheckedRow| row.start.0 == address;
-        self.row = match rows.get(self.row + 1).is_some_and(is_here) {
-            true => self.row + 1,
-            false => rows
-                .binary_search_by_key(&address, |row| row.start.0)
-                .ok()?,
+        self.row = if rows.get(self.row + 1).is_some_and(is_here) {
+            self.row + 1
+        } else {
+            rows.binary_search_by_key(&address, |row| row.start.0)
+                .ok()?
         };
         let row = rows.get(self.row)?.row;
         let (frame, lowest) = self.row_checker.annotation(row)?;

@@ -71,9 +71,10 @@ impl CommandLine {
             group(&mut groups, &command, title, |name| names.contains(&name));
         }
         let is_rest = |name: &str| !GROUPS.iter().any(|(_, names)| names.contains(&name));
-        match with_all {
-            true => group(&mut groups, &command, "Other commands", is_rest),
-            false => groups.push_str("`unspool help --all` lists all commands.\n\n"),
+        if with_all {
+            group(&mut groups, &command, "Other commands", is_rest);
+        } else {
+            groups.push_str("`unspool help --all` lists all commands.\n\n");
         }
         command.help_template(format!(
             "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
@@ -1326,9 +1327,10 @@ impl CallArgument {
             Some((least, most)) => (number(least)?, number(most)?),
             None => (number(text)?, number(text)?),
         };
-        match least <= most {
-            true => Ok(CallArgument::Range(least, most)),
-            false => Err(format!("{least} is greater than {most}")),
+        if least <= most {
+            Ok(CallArgument::Range(least, most))
+        } else {
+            Err(format!("{least} is greater than {most}"))
         }
     }
 }
@@ -1441,9 +1443,10 @@ pub(crate) struct HelpArgs {
 }
 
 fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
-    match path.as_os_str() == "-" {
-        true => Err("a recording needs a file name"),
-        false => Ok(path),
+    if path.as_os_str() == "-" {
+        Err("a recording needs a file name")
+    } else {
+        Ok(path)
     }
 }
 
@@ -1479,9 +1482,10 @@ fn parse_wanted(text: &str) -> Result<(String, Option<String>), String> {
         Some((function, argument)) if !function.ends_with(':') => (function, Some(argument)),
         _ => (text, None),
     };
-    match function.is_empty() || argument == Some("") {
-        true => Err("write FUNCTION or FUNCTION:ARG".to_owned()),
-        false => Ok((function.to_owned(), argument.map(str::to_owned))),
+    if function.is_empty() || argument == Some("") {
+        Err("write FUNCTION or FUNCTION:ARG".to_owned())
+    } else {
+        Ok((function.to_owned(), argument.map(str::to_owned)))
     }
 }
 

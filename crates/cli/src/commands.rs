@@ -100,9 +100,10 @@ fn store(no_cache: bool, tables: Option<TableFormArg>) -> anyhow::Result<Store> 
         TableFormArg::Native => TableForm::Native,
     };
     let store = Store::from_environment().with_form(form);
-    Ok(match no_cache {
-        true => store.without_cache(),
-        false => store,
+    Ok(if no_cache {
+        store.without_cache()
+    } else {
+        store
     })
 }
 

@@ -214,9 +214,10 @@ impl RowFormatter {
 
     /// Starts a line, unless the layout is a single line.
     fn line<W: ?Sized + Write>(&self, out: &mut W) -> io::Result<()> {
-        match self.depth <= RowFormatter::MAX_ROW_DEPTH {
-            true => write!(out, "\n{:1$}", "", 2 * self.depth),
-            false => Ok(()),
+        if self.depth <= RowFormatter::MAX_ROW_DEPTH {
+            write!(out, "\n{:1$}", "", 2 * self.depth)
+        } else {
+            Ok(())
         }
     }
 

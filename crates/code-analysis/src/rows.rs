@@ -404,9 +404,12 @@ impl Analysis<'_> {
         let mut last: Option<CachedRow> = None;
         self.visit_filtered(|insn, state, written| {
             let is_call = code.flow(insn).is_some_and(Flow::is_call);
-            let known = last.filter(|last| match last.is_plain {
-                true => written & telling == 0,
-                false => written == 0 && last.is_call == is_call,
+            let known = last.filter(|last| {
+                if last.is_plain {
+                    written & telling == 0
+                } else {
+                    written == 0 && last.is_call == is_call
+                }
             });
             let cached = known.unwrap_or_else(|| CachedRow::new(state, abi_info, is_call));
             last = Some(cached);
@@ -440,9 +443,10 @@ impl CachedRow {
         let is_plain = across.is_ok_and(|rules| rules.is_plain())
             && slots.all(|slot| slot.address.distance_from(cfa).is_some());
         CachedRow {
-            rules: match is_call || is_plain {
-                true => across,
-                false => ProvenRules::from_state(state, abi_info),
+            rules: if is_call || is_plain {
+                across
+            } else {
+                ProvenRules::from_state(state, abi_info)
             },
             is_call,
             is_plain,

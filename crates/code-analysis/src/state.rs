@@ -661,9 +661,10 @@ impl AbstractState {
         let used = usize::from(self.len);
         let others = other.slots().get(same..).unwrap_or_default();
         let mut changed = false;
-        let elsewhere = match other.has_escaped {
-            true => AbstractValue::UNKNOWN,
-            false => AbstractValue::FRESH,
+        let elsewhere = if other.has_escaped {
+            AbstractValue::UNKNOWN
+        } else {
+            AbstractValue::FRESH
         };
         // Joining paths mostly saved the same values in the same order.
         let mut ahead = others;

@@ -127,9 +127,10 @@ impl TransferFunction {
             }
             _ => false,
         });
-        match may_be_own {
-            true => AbstractValue::UNKNOWN,
-            false => AbstractValue::FRESH,
+        if may_be_own {
+            AbstractValue::UNKNOWN
+        } else {
+            AbstractValue::FRESH
         }
     }
 
@@ -176,9 +177,10 @@ impl TransferFunction {
             }
             Op::StoreUntracked { base, offset, size } => {
                 let place = state.get(base).plus(offset.into());
-                match place.is_address() && size == 8 && state.has_escaped() {
-                    true => state.store(place, AbstractValue::UNKNOWN),
-                    false => overwrite(state, base, offset, size.into()),
+                if place.is_address() && size == 8 && state.has_escaped() {
+                    state.store(place, AbstractValue::UNKNOWN);
+                } else {
+                    overwrite(state, base, offset, size.into());
                 }
             }
             Op::EscapeMemory { base, offset, size } => {
@@ -226,10 +228,11 @@ impl TransferFunction {
             }
             Op::InvertMemory { base, offset } => {
                 let place = state.get(base).plus(offset.into());
-                match place.is_address() && state.load(place).is_some() {
-                    true => state.store(place, AbstractValue::UNKNOWN),
+                if place.is_address() && state.load(place).is_some() {
+                    state.store(place, AbstractValue::UNKNOWN);
+                } else {
                     // Halves of two slots cannot be inverted.
-                    false => overwrite(state, base, offset, 8),
+                    overwrite(state, base, offset, 8);
                 }
             }
             Op::Constant { to, value } | Op::Address { to, value } => {
@@ -315,9 +318,10 @@ impl TransferFunction {
         if known.is_none_or(|place| !place.is_address()) && self.is_saved(value) {
             // The index may get a symbolic base. It must not if it is unknown: then it may be an
             // entry value.
-            match self.is_on_stack(place) && number != AbstractValue::UNKNOWN {
-                true => state.store_indexed(place, index, value, at),
-                false => state.escape(),
+            if self.is_on_stack(place) && number != AbstractValue::UNKNOWN {
+                state.store_indexed(place, index, value, at);
+            } else {
+                state.escape();
             }
         }
     }
@@ -341,13 +345,12 @@ impl TransferFunction {
         if bytes == 0 || !place.is_address() {
             return;
         }
-        match state.is_down() {
+        if state.is_down() {
             // Or upwards.
-            true => {
-                let before = bytes - i64::from(size);
-                state.overwrite_weakly(place.plus(-before), before + bytes);
-            }
-            false => state.overwrite(place, bytes),
+            let before = bytes - i64::from(size);
+            state.overwrite_weakly(place.plus(-before), before + bytes);
+        } else {
+            state.overwrite(place, bytes);
         }
     }
 
@@ -469,9 +472,10 @@ impl TransferFunction {
             },
             // Above a relocated stack pointer there may be older contents.
             ValueFact::SymbolicBase(_, offset) => {
-                let unknown = match offset < 0 && place.is_relocated_stack() {
-                    true => AbstractValue::FRESH,
-                    false => AbstractValue::UNKNOWN,
+                let unknown = if offset < 0 && place.is_relocated_stack() {
+                    AbstractValue::FRESH
+                } else {
+                    AbstractValue::UNKNOWN
                 };
                 state.load(place).unwrap_or(unknown)
             }
@@ -547,9 +551,10 @@ impl TransferFunction {
     /// Result of adding an unknown number to a register. The stack pointer may have its old value
     /// again.
     fn sum_with_unknown(self, to: u8) -> AbstractValue {
-        match to == self.abi_info.stack_pointer {
-            true => AbstractValue::UNKNOWN,
-            false => AbstractValue::FRESH,
+        if to == self.abi_info.stack_pointer {
+            AbstractValue::UNKNOWN
+        } else {
+            AbstractValue::FRESH
         }
     }
 
@@ -703,9 +708,10 @@ impl TransferFunction {
             } => {
                 let (first, second) = (state.get(a), state.get(b));
                 if let Some(distance) = first.distance_from(second) {
-                    return match (distance == 0) == (when == edge) {
-                        true => BranchFact::None,
-                        false => BranchFact::Infeasible,
+                    return if (distance == 0) == (when == edge) {
+                        BranchFact::None
+                    } else {
+                        BranchFact::Infeasible
                     };
                 }
                 // Facts about one of two equal values hold for the other.

@@ -144,9 +144,10 @@ impl AbstractValue {
     pub fn constant(number: u64) -> AbstractValue {
         let payload = number & ((1 << PAYLOAD_BITS) - 1);
         let value = tagged(CONSTANT, payload);
-        match value.as_constant() == Some(number) {
-            true => value,
-            false => AbstractValue::FRESH,
+        if value.as_constant() == Some(number) {
+            value
+        } else {
+            AbstractValue::FRESH
         }
     }
 
@@ -389,9 +390,10 @@ impl AbstractValue {
         if self == other {
             return self;
         }
-        match self.may_be_entry() || other.may_be_entry() {
-            true => AbstractValue::UNKNOWN,
-            false => AbstractValue::FRESH,
+        if self.may_be_entry() || other.may_be_entry() {
+            AbstractValue::UNKNOWN
+        } else {
+            AbstractValue::FRESH
         }
     }
 

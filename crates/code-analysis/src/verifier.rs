@@ -571,9 +571,10 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
     ) -> Option<()> {
         // A jump elsewhere may be a tail call.
         let is_call = || !self.verifier.join_points.contains(to) || self.program.is_call_target(to);
-        match !here.range.contains(&to) && is_call() {
-            true => Some(()),
-            false => self.flow_into(to, here, state, context.reachability),
+        if !here.range.contains(&to) && is_call() {
+            Some(())
+        } else {
+            self.flow_into(to, here, state, context.reachability)
         }
     }
 
@@ -752,12 +753,11 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         reachability: Reachability,
     ) -> Option<()> {
         let there;
-        let place = match here.range.contains(&to) {
-            true => here,
-            false => {
-                there = self.verifier.join_points.range_containing(to)?.clone();
-                &there
-            }
+        let place = if here.range.contains(&to) {
+            here
+        } else {
+            there = self.verifier.join_points.range_containing(to)?.clone();
+            &there
         };
         let (label, is_news) = self.verifier.join_points.get_or_insert(place, to)?;
         match label.join(state, reachability, self.abi_info).ok()? {

@@ -247,9 +247,10 @@ pub(crate) struct TableHeader {
 #[cfg(feature = "alloc")]
 pub fn check_digest(bytes: &[u8]) -> Result<(), TableOpenError> {
     let (head, table) = start(bytes)?;
-    match head.get(DIGEST) == Some(&digest(table)) {
-        true => Ok(()),
-        false => Err(TableOpenError::Digest),
+    if head.get(DIGEST) == Some(&digest(table)) {
+        Ok(())
+    } else {
+        Err(TableOpenError::Digest)
     }
 }
 

@@ -133,14 +133,16 @@ impl<'a> Parser<'a> {
         let name = self.name()?;
         self.resolve_forward_references()?;
         if matches!(self.peek(), None | Some(b'E' | b'.')) {
-            return Some(match name.qualifiers == Qualifiers::default() {
-                true => name.id,
-                false => self.add(NameNode::Cv(name.id, name.qualifiers)),
+            return Some(if name.qualifiers == Qualifiers::default() {
+                name.id
+            } else {
+                self.add(NameNode::Cv(name.id, name.qualifiers))
             });
         }
-        let returns = match name.has_return_type {
-            true => Some(self.type_()?),
-            false => None,
+        let returns = if name.has_return_type {
+            Some(self.type_()?)
+        } else {
+            None
         };
         let parameters = self.parameters()?;
         Some(self.add(NameNode::Function(Box::new(FunctionNode {

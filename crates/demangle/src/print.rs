@@ -197,9 +197,10 @@ impl<'t> Printer<'t> {
             }
             NameNode::MemberPointer(class, member) => {
                 printer.left(*member)?;
-                match printer.opens(*member) {
-                    true => printer.open()?,
-                    false => printer.put(" ")?,
+                if printer.opens(*member) {
+                    printer.open()?;
+                } else {
+                    printer.put(" ")?;
                 }
                 printer.print_node(*class)?;
                 printer.put("::*")
@@ -221,9 +222,10 @@ impl<'t> Printer<'t> {
             }
             NameNode::Cv(type_, qualifiers) => {
                 printer.left(*type_)?;
-                match printer.is_function(*type_) {
-                    true => Some(()),
-                    false => printer.qualifiers(printer.new_qualifiers(*type_, *qualifiers)?),
+                if printer.is_function(*type_) {
+                    Some(())
+                } else {
+                    printer.qualifiers(printer.new_qualifiers(*type_, *qualifiers)?)
                 }
             }
             NameNode::FunctionType(function) => {

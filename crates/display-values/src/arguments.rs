@@ -176,9 +176,10 @@ pub(crate) fn merge(
 impl FrameArgument {
     fn add_debug_info(&mut self, variable: VariableText) {
         if let Some(at_entry) = variable.at_entry {
-            let origin = match at_entry.is_likely {
-                true => ValueOrigin::Likely,
-                false => ValueOrigin::FromDebugInfo,
+            let origin = if at_entry.is_likely {
+                ValueOrigin::Likely
+            } else {
+                ValueOrigin::FromDebugInfo
             };
             // The code's value is as good, if neither is more than likely.
             let is_kept =

@@ -34,9 +34,10 @@ pub struct WithFiles<'r> {
 impl Memory for WithFiles<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         self.memory.read(addr, into).or_else(|unreadable| {
-            match self.unwinder.read_unchanging(addr, into) {
-                true => Ok(()),
-                false => Err(unreadable),
+            if self.unwinder.read_unchanging(addr, into) {
+                Ok(())
+            } else {
+                Err(unreadable)
             }
         })
     }

@@ -311,12 +311,13 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
 
 /// Shows a value without parts.
 fn scalar(f: &mut String, display_kind: DisplayKind<'_>, partial: PartialBytes<'_>) -> fmt::Result {
-    match partial.is_known() {
-        true => write!(
+    if partial.is_known() {
+        write!(
             f,
             "{}",
             ValueDisplay::from_kind(display_kind, partial.bytes)
-        ),
-        false => f.write_str("<lost>"),
+        )
+    } else {
+        f.write_str("<lost>")
     }
 }

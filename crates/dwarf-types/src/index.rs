@@ -214,9 +214,10 @@ fn section(file: &ElfFile, id: SectionId) -> Result<DwarfReader<'_>, TypesError>
             | SectionId::DebugLoc
             | SectionId::DebugLocLists
     );
-    let found = match needed {
-        true => file.section_named(id.name())?,
-        false => None,
+    let found = if needed {
+        file.section_named(id.name())?
+    } else {
+        None
     };
     let Some(found) = found else {
         return Ok(EndianSlice::new(&[], endian(file)));

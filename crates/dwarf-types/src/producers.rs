@@ -38,9 +38,10 @@ impl ArrayOrder {
             ArrayOrder::Reversed(_) => matches!(other, ArrayOrder::Reversed(_)),
             _ => other == first,
         };
-        match orders.all(is_same) {
-            true => first.clone(),
-            false => ArrayOrder::Unknown,
+        if orders.all(is_same) {
+            first.clone()
+        } else {
+            ArrayOrder::Unknown
         }
     }
 }

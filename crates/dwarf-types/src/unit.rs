@@ -205,9 +205,10 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             return Ok(());
         };
         // An array declared without a size is completed by its specification.
-        let typed = match entry.has_attr(gimli::DW_AT_type) {
-            true => self.type_of(die, entry),
-            false => self.type_of(origin, &said),
+        let typed = if entry.has_attr(gimli::DW_AT_type) {
+            self.type_of(die, entry)
+        } else {
+            self.type_of(origin, &said)
         };
         let is_definition = !flag(entry, gimli::DW_AT_declaration);
         let known = self.objects.entry(name).or_insert(typed);
@@ -243,9 +244,10 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             // A declaration of a type in a unit of its own: the same type.
             let place = self.index.resolve_reference(die, &value)?;
             let entry = self.index.entry(place)?;
-            return match entry.has_attr(gimli::DW_AT_signature) {
-                true => Err(place.missing_attribute("a type unit that is another one")),
-                false => self.ty_of(id, place, &entry),
+            return if entry.has_attr(gimli::DW_AT_signature) {
+                Err(place.missing_attribute("a type unit that is another one"))
+            } else {
+                self.ty_of(id, place, &entry)
             };
         }
         self.ty_of(id, die, &entry)
@@ -258,9 +260,10 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         entry: &DieEntry<'a>,
     ) -> Result<Type<'a>, TypesError> {
         let tag = entry.tag();
-        let name = match has_own_name(tag) {
-            true => self.text(die, entry, gimli::DW_AT_name).unwrap_or_default(),
-            false => Cow::Borrowed(""),
+        let name = if has_own_name(tag) {
+            self.text(die, entry, gimli::DW_AT_name).unwrap_or_default()
+        } else {
+            Cow::Borrowed("")
         };
         let kind = match tag {
             gimli::DW_TAG_base_type => basic(die, entry)?,

@@ -54,9 +54,10 @@ impl Archive {
     pub fn open(path: impl AsRef<Path>) -> Result<Option<Archive>, ModuleError> {
         let path = path.as_ref();
         let (image, _) = ImageBytes::open(path)?;
-        match Archive::is_one(path, image.bytes())? {
-            true => Ok(Some(Archive::from_image(path, image))),
-            false => Ok(None),
+        if Archive::is_one(path, image.bytes())? {
+            Ok(Some(Archive::from_image(path, image)))
+        } else {
+            Ok(None)
         }
     }
 
@@ -67,12 +68,13 @@ impl Archive {
 
     /// Whether the bytes are an archive that holds its members.
     pub(crate) fn is_one(path: &Path, bytes: &[u8]) -> Result<bool, ModuleError> {
-        match bytes.starts_with(&object::archive::THIN_MAGIC) {
-            true => Err(ModuleError::Unpack {
+        if bytes.starts_with(&object::archive::THIN_MAGIC) {
+            Err(ModuleError::Unpack {
                 file: path.to_path_buf(),
                 reason: "it is a thin archive, which has no files in it: name those".to_owned(),
-            }),
-            false => Ok(bytes.starts_with(&object::archive::MAGIC)),
+            })
+        } else {
+            Ok(bytes.starts_with(&object::archive::MAGIC))
         }
     }
 

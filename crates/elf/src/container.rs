@@ -84,20 +84,17 @@ impl Container {
             let file = ElfFile::from_image(path.to_path_buf(), ImageBytes::from(bytes))?;
             return Ok(Container::File(Box::new(file)));
         }
-        match Archive::is_one(path, bytes)? {
-            true => {
-                let members = Archive::from_image(path, image).members()?.into_iter();
-                Ok(Container::Archive(
-                    members.map(|member| member.file).collect(),
-                ))
-            }
-            false => {
-                let file = match origin {
-                    Some(origin) => ElfFile::from_opened(path, (image, origin)),
-                    None => ElfFile::from_image(path.to_path_buf(), image),
-                };
-                Ok(Container::File(Box::new(file?)))
-            }
+        if Archive::is_one(path, bytes)? {
+            let members = Archive::from_image(path, image).members()?.into_iter();
+            Ok(Container::Archive(
+                members.map(|member| member.file).collect(),
+            ))
+        } else {
+            let file = match origin {
+                Some(origin) => ElfFile::from_opened(path, (image, origin)),
+                None => ElfFile::from_image(path.to_path_buf(), image),
+            };
+            Ok(Container::File(Box::new(file?)))
         }
     }
 }
@@ -127,9 +124,10 @@ fn read(decoder: impl Read) -> Result<Vec<u8>, String> {
     decoder
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
-    match bytes.len() as u64 > MAX_DECOMPRESSED_BYTES {
-        true => Err(too_large()),
-        false => Ok(bytes),
+    if bytes.len() as u64 > MAX_DECOMPRESSED_BYTES {
+        Err(too_large())
+    } else {
+        Ok(bytes)
     }
 }
 

@@ -78,9 +78,10 @@ impl ElfFile {
         raw: &[u8],
         compressed: bool,
     ) -> Result<SectionContents, ModuleError> {
-        let mut data = match compressed {
-            true => self.decompress(index, header, raw)?,
-            false => raw.to_vec(),
+        let mut data = if compressed {
+            self.decompress(index, header, raw)?
+        } else {
+            raw.to_vec()
         };
         let problems = relocate::apply(self, index, &mut data)?;
         Ok(SectionContents { data, problems })
@@ -93,9 +94,10 @@ impl ElfFile {
             offset: header.offset,
             reason: reason.to_owned(),
         };
-        let parts = match header.has_flag(elf::SHF_COMPRESSED) {
-            true => self.compression_header(raw),
-            false => gnu_compression_header(raw),
+        let parts = if header.has_flag(elf::SHF_COMPRESSED) {
+            self.compression_header(raw)
+        } else {
+            gnu_compression_header(raw)
         };
         let parts = parts.ok_or_else(|| failed("the compression header is cut short"))?;
         let stored = parts.data.len() as u64;
@@ -126,9 +128,10 @@ impl ElfFile {
 
     /// The `Elf32_Chdr` or `Elf64_Chdr` at the start of a section with `SHF_COMPRESSED`.
     fn compression_header<'a>(&self, raw: &'a [u8]) -> Option<CompressedSection<'a>> {
-        let endian = match self.is_little_endian() {
-            true => Endianness::Little,
-            false => Endianness::Big,
+        let endian = if self.is_little_endian() {
+            Endianness::Little
+        } else {
+            Endianness::Big
         };
         let (kind, size, data) = match self.word() {
             AddressSize::W32 => {
@@ -169,9 +172,10 @@ fn inflate(parts: &CompressedSection<'_>) -> Result<Vec<u8>, &'static str> {
                 "the zlib stream holds more than the compression header says"
             }
         })?;
-    match written == size {
-        true => Ok(data),
-        false => Err("the zlib stream holds less than the compression header says"),
+    if written == size {
+        Ok(data)
+    } else {
+        Err("the zlib stream holds less than the compression header says")
     }
 }
 

@@ -191,9 +191,10 @@ impl DebugFiles {
             stamps.extend(file.stamp()?);
             let mut package = file.path().as_os_str().to_owned();
             package.push(".dwp");
-            match unspool_files::metadata(package.as_ref()).is_ok_and(|found| found.is_file()) {
-                true => stamps.extend(ElfFile::open(package).ok()?.stamp()?),
-                false => stamps.push(0),
+            if unspool_files::metadata(package.as_ref()).is_ok_and(|found| found.is_file()) {
+                stamps.extend(ElfFile::open(package).ok()?.stamp()?);
+            } else {
+                stamps.push(0);
             }
         }
         Some(TableKey {
@@ -236,26 +237,28 @@ impl DebugFileCheck {
     fn pass(&self, file: ElfFile) -> Result<ElfFile, ModuleError> {
         if let (Some(expected), Some(found)) = (self.build_id, file.build_id()) {
             let file_path = || file.path().to_path_buf();
-            return match expected == found {
-                true => Ok(file),
-                false => Err(ModuleError::WrongBuild {
+            return if expected == found {
+                Ok(file)
+            } else {
+                Err(ModuleError::WrongBuild {
                     file: file_path(),
                     expected: Box::new(expected),
                     found: Box::new(found),
-                }),
+                })
             };
         }
         let Some(expected) = self.checksum else {
             return Ok(file);
         };
         let found = crc32fast::hash(file.bytes());
-        match expected == found {
-            true => Ok(file),
-            false => Err(ModuleError::WrongChecksum {
+        if expected == found {
+            Ok(file)
+        } else {
+            Err(ModuleError::WrongChecksum {
                 file: file.path().to_path_buf(),
                 expected,
                 found,
-            }),
+            })
         }
     }
 }
@@ -310,9 +313,10 @@ impl DebugLink {
         let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
         plain.then(|| DebugLink {
             name: PathBuf::from(OsStr::from_bytes(name)),
-            checksum: match file.is_little_endian() {
-                true => u32::from_le_bytes(*checksum),
-                false => u32::from_be_bytes(*checksum),
+            checksum: if file.is_little_endian() {
+                u32::from_le_bytes(*checksum)
+            } else {
+                u32::from_be_bytes(*checksum)
             },
         })
     }

@@ -112,9 +112,10 @@ impl ElfFile {
             (Some(part), Some(own)) => part.are_among(&own),
             _ => part.is_trusted(),
         };
-        match is_right {
-            true => Ok(part),
-            false => Err(ModuleError::Untrusted { file: part.path }),
+        if is_right {
+            Ok(part)
+        } else {
+            Err(ModuleError::Untrusted { file: part.path })
         }
     }
 
@@ -301,9 +302,10 @@ impl ElfFile {
     pub const MAX_UNTRUSTED_BYTES: u64 = 64 << 20;
 
     fn most(&self) -> u64 {
-        match self.image.is_private() || self.is_trusted() {
-            true => ElfFile::MAX_HASHED_BYTES,
-            false => ElfFile::MAX_UNTRUSTED_BYTES,
+        if self.image.is_private() || self.is_trusted() {
+            ElfFile::MAX_HASHED_BYTES
+        } else {
+            ElfFile::MAX_UNTRUSTED_BYTES
         }
     }
 
@@ -466,8 +468,9 @@ pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
 /// A number of up to 8 bytes.
 pub(crate) fn load(bytes: &[u8], little: bool) -> u64 {
     let add = |value, byte: &u8| (value << 8) | u64::from(*byte);
-    match little {
-        true => bytes.iter().rev().fold(0, add),
-        false => bytes.iter().fold(0, add),
+    if little {
+        bytes.iter().rev().fold(0, add)
+    } else {
+        bytes.iter().fold(0, add)
     }
 }

@@ -243,11 +243,12 @@ fn check_request<'a>(name: &str, content: &'a [u8], align: u64) -> Result<&'a [u
 }
 
 fn check_name(name: &str) -> Result<(), EmbedError> {
-    match name.is_empty() || name.contains('\0') {
-        true => Err(EmbedError::Name {
+    if name.is_empty() || name.contains('\0') {
+        Err(EmbedError::Name {
             name: name.to_owned(),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

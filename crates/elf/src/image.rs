@@ -62,11 +62,12 @@ impl ImageBytes {
         // The path can lead to another file by now; that does not matter.
         let is_written = |now: FileState, state: FileState| now.id == state.id && now != state;
         let is_written = matches!((now, state), (Ok(now), Some(state)) if is_written(now, state));
-        match map.check_intact().is_err() || is_written {
-            true => Err(ModuleError::Changed {
+        if map.check_intact().is_err() || is_written {
+            Err(ModuleError::Changed {
                 file: path.to_path_buf(),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 }

@@ -49,9 +49,10 @@ struct ElfNotes<'a> {
 impl<'a> ElfNotes<'a> {
     fn word(&self, at: usize) -> Option<u32> {
         let bytes = self.data.get(at..)?.first_chunk()?;
-        Some(match self.little_endian {
-            true => u32::from_le_bytes(*bytes),
-            false => u32::from_be_bytes(*bytes),
+        Some(if self.little_endian {
+            u32::from_le_bytes(*bytes)
+        } else {
+            u32::from_be_bytes(*bytes)
         })
     }
 

@@ -265,9 +265,10 @@ pub(crate) fn entries(
     header: &Shdr,
 ) -> Result<Vec<RelocationEntry>, ModuleError> {
     let data = file.section_contents(index)?.0;
-    let endian = match file.is_little_endian() {
-        true => Endianness::Little,
-        false => Endianness::Big,
+    let endian = if file.is_little_endian() {
+        Endianness::Little
+    } else {
+        Endianness::Big
     };
     let explicit = header.is(elf::SHT_RELA);
     Ok(match file.word() {
@@ -447,16 +448,17 @@ impl RelocationHowto {
 
 fn store(place: &mut [u8], value: u64, little: bool) {
     let bytes = value.to_le_bytes();
-    match little {
-        true => place
+    if little {
+        place
             .iter_mut()
             .zip(bytes)
-            .for_each(|(to, from)| *to = from),
-        false => place
+            .for_each(|(to, from)| *to = from);
+    } else {
+        place
             .iter_mut()
             .rev()
             .zip(bytes)
-            .for_each(|(to, from)| *to = from),
+            .for_each(|(to, from)| *to = from);
     }
 }
 

@@ -63,9 +63,10 @@ impl<'a> SymbolTable<'a> {
             strings,
             extended: &[],
             address_size: file.word(),
-            endian: match file.is_little_endian() {
-                true => Endianness::Little,
-                false => Endianness::Big,
+            endian: if file.is_little_endian() {
+                Endianness::Little
+            } else {
+                Endianness::Big
             },
         }
     }

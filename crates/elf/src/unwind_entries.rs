@@ -135,9 +135,10 @@ impl<'a> SearchTable<'a> {
 }
 
 fn number(bytes: [u8; 4], is_little_endian: bool) -> u32 {
-    match is_little_endian {
-        true => u32::from_le_bytes(bytes),
-        false => u32::from_be_bytes(bytes),
+    if is_little_endian {
+        u32::from_le_bytes(bytes)
+    } else {
+        u32::from_be_bytes(bytes)
     }
 }
 

@@ -163,9 +163,10 @@ impl ElfFile {
     }
 
     pub(crate) fn gimli_endian(&self) -> RunTimeEndian {
-        match self.is_little_endian() {
-            true => RunTimeEndian::Little,
-            false => RunTimeEndian::Big,
+        if self.is_little_endian() {
+            RunTimeEndian::Little
+        } else {
+            RunTimeEndian::Big
         }
     }
 

@@ -472,9 +472,12 @@ impl CacheFolder {
             make_folder(CWD, path, path)?;
         }
         // Another process may have been faster, or the name is taken by something else.
-        open().map_err(|error| match error.is(MISSING) {
-            true => CacheError::new(&self.root, io::Error::from(io::ErrorKind::NotADirectory)),
-            false => error,
+        open().map_err(|error| {
+            if error.is(MISSING) {
+                CacheError::new(&self.root, io::Error::from(io::ErrorKind::NotADirectory))
+            } else {
+                error
+            }
         })
     }
 }
@@ -519,13 +522,14 @@ impl TrustedFolder {
         let opened = openat(&self.file, name, flags, Mode::empty());
         let file = File::from(opened.map_err(|error| CacheError::new(&path, error))?);
         let metadata = check_trust(&path, &file)?;
-        match metadata.is_file() {
-            true => Ok(TrustedFile {
+        if metadata.is_file() {
+            Ok(TrustedFile {
                 path,
                 file,
                 metadata,
-            }),
-            false => Err(CacheError::new(&path, CacheErrorReason::NotRegular)),
+            })
+        } else {
+            Err(CacheError::new(&path, CacheErrorReason::NotRegular))
         }
     }
 
@@ -574,15 +578,14 @@ impl TrustedFolder {
 fn check_trust(path: &Path, file: &File) -> Result<Metadata, CacheError> {
     let metadata = file.metadata();
     let metadata = metadata.map_err(|error| CacheError::new(path, error))?;
-    match is_untrusted(&metadata) {
-        false => Ok(metadata),
-        true => {
-            let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
-            Err(CacheError::new(
-                path,
-                CacheErrorReason::Untrusted { owner, mode },
-            ))
-        }
+    if !is_untrusted(&metadata) {
+        Ok(metadata)
+    } else {
+        let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
+        Err(CacheError::new(
+            path,
+            CacheErrorReason::Untrusted { owner, mode },
+        ))
     }
 }
 

@@ -44,12 +44,11 @@ impl Display for EscapedText<'_> {
 /// Invalid UTF-8 is replaced.
 #[must_use]
 pub fn escape_bytes(text: &[u8]) -> Cow<'_, [u8]> {
-    match text.iter().all(|byte| (b' '..=b'~').contains(byte)) {
-        true => Cow::Borrowed(text),
-        false => {
-            let text = String::from_utf8_lossy(text);
-            Cow::Owned(EscapedText(&text).to_string().into_bytes())
-        }
+    if text.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+        Cow::Borrowed(text)
+    } else {
+        let text = String::from_utf8_lossy(text);
+        Cow::Owned(EscapedText(&text).to_string().into_bytes())
     }
 }
 

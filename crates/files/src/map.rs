@@ -61,12 +61,11 @@ impl FileMap {
             return read(file, size);
         }
         let map = lost_pages::map(file)?;
-        let slot = match has_guard {
-            true => {
-                let slot = MapSlot::acquire(map.as_ptr().addr(), map.len());
-                Some(slot.ok_or(io::ErrorKind::FileTooLarge)?)
-            }
-            false => None,
+        let slot = if has_guard {
+            let slot = MapSlot::acquire(map.as_ptr().addr(), map.len());
+            Some(slot.ok_or(io::ErrorKind::FileTooLarge)?)
+        } else {
+            None
         };
         Ok(FileMap(Content::Mapped { map, slot }))
     }

@@ -214,12 +214,13 @@ pub fn open_input(path: &Path) -> io::Result<Input> {
         .read(true)
         .custom_flags(libc::O_NOCTTY)
         .open(path)?;
-    Ok(match wanted(&file.metadata()?)? {
-        false => Input::File(file),
-        true => Input::Stream(Stream {
+    Ok(if !wanted(&file.metadata()?)? {
+        Input::File(file)
+    } else {
+        Input::Stream(Stream {
             file,
             left: MAX_STREAM_BYTES,
-        }),
+        })
     })
 }
 

@@ -98,13 +98,14 @@ fn resolve(path: &Path, last: LastLink) -> io::Result<ResolvedPath> {
         check_owner(&folder, &name, &stat)?;
         let found = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink if is_last && last == LastLink::Keep => EntryKind::Link,
-            FileType::Symlink if is_on_proc(&opened)? => match is_last {
-                true => EntryKind::ProcLink,
-                false => {
+            FileType::Symlink if is_on_proc(&opened)? => {
+                if is_last {
+                    EntryKind::ProcLink
+                } else {
                     folder = open_folder(&folder, &name)?;
                     continue;
                 }
-            },
+            }
             FileType::Symlink => {
                 links += 1;
                 if links > MAX_LINKS {

@@ -50,9 +50,10 @@ impl<'s> Client<'s> {
     #[inline(always)]
     pub fn read_word(&self, addr: u64) -> Result<u64, Error> {
         // Two separate returns instead of a common one: fewer instructions in a step.
-        Ok(match addr.is_multiple_of(8) {
-            true => callbacks::read_memory(self, addr)?,
-            false => self.read_unaligned(addr)?,
+        Ok(if addr.is_multiple_of(8) {
+            callbacks::read_memory(self, addr)?
+        } else {
+            self.read_unaligned(addr)?
         })
     }
 
@@ -72,9 +73,10 @@ impl<'s> Client<'s> {
     ///
     /// The client's own; [`Error::INVALID`] for another address, or without a callback.
     pub fn write_word(&self, addr: u64, value: u64) -> Result<(), Error> {
-        match addr.is_multiple_of(8) {
-            true => callbacks::write_memory(self, addr, value),
-            false => Err(Error::INVALID),
+        if addr.is_multiple_of(8) {
+            callbacks::write_memory(self, addr, value)
+        } else {
+            Err(Error::INVALID)
         }
     }
 

@@ -92,9 +92,10 @@ impl<'s> ClientCursor<'s> {
         is_interrupted: bool,
     ) -> Self {
         // No call returns to 0: such an address is from a signal.
-        let arrival = match is_interrupted || ip == 0 {
-            true => Arrival::Innermost,
-            false => Arrival::Called,
+        let arrival = if is_interrupted || ip == 0 {
+            Arrival::Innermost
+        } else {
+            Arrival::Called
         };
         ClientCursor {
             client,
@@ -283,9 +284,10 @@ impl<'s> ClientCursor<'s> {
     }
 
     fn step_resolving(&mut self) -> Result<bool, Error> {
-        match self.client.space.is_own() {
-            true => self.step_own(),
-            false => self.step_remote(),
+        if self.client.space.is_own() {
+            self.step_own()
+        } else {
+            self.step_remote()
         }
     }
 
@@ -385,9 +387,10 @@ impl<'s> ClientCursor<'s> {
 
     /// The word at an address of the stack, which may be the own stack.
     fn stack_word(&mut self, addr: u64) -> Result<u64, Error> {
-        match self.client.space.is_own() {
-            true => self.own_word(addr),
-            false => self.client.read_word(addr),
+        if self.client.space.is_own() {
+            self.own_word(addr)
+        } else {
+            self.client.read_word(addr)
         }
     }
 
@@ -446,9 +449,10 @@ impl<'s> ClientCursor<'s> {
         let stack_pointer = self.stack_pointer();
         let is_rising = stack_pointer > left;
         self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Called);
-        match !is_rising && self.cycle.is_repeated(ip, stack_pointer) {
-            true => Err(Error::BAD_FRAME),
-            false => Ok(()),
+        if !is_rising && self.cycle.is_repeated(ip, stack_pointer) {
+            Err(Error::BAD_FRAME)
+        } else {
+            Ok(())
         }
     }
 
@@ -684,9 +688,10 @@ impl CycleDetector {
 
     fn change_stack(&mut self) -> Result<(), Error> {
         self.stack_changes += 1;
-        match self.stack_changes > u32::from(unspool_unwind::Cursor::MAX_STACK_CHANGES) {
-            true => Err(Error::BAD_FRAME),
-            false => Ok(()),
+        if self.stack_changes > u32::from(unspool_unwind::Cursor::MAX_STACK_CHANGES) {
+            Err(Error::BAD_FRAME)
+        } else {
+            Ok(())
         }
     }
 

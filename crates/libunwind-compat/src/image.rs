@@ -275,9 +275,10 @@ pub fn section<'f>(file: &'f [u8], wanted: &[u8]) -> Option<&'f [u8]> {
 /// Checks that it is a 64-bit ELF file of x86-64.
 pub(crate) fn check(header: &[u8]) -> Result<(), Error> {
     let is_ours = header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18)? == 62;
-    match is_ours && u16_at(header, 54)? == 56 {
-        true => Ok(()),
-        false => Err(Error::NO_INFO),
+    if is_ours && u16_at(header, 54)? == 56 {
+        Ok(())
+    } else {
+        Err(Error::NO_INFO)
     }
 }
 

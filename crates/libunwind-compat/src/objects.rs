@@ -122,15 +122,14 @@ impl RemoteModules {
         let page = self.pages.get(place)?;
         // Acquire: the module was published before its number.
         let kept = page.load(Ordering::Acquire);
-        let module = match kept >> RemoteModules::NUMBER_BITS == number && kept != 0 {
-            true => kept & RemoteModules::NONE,
-            false => {
-                let module = self.look_for(client, pc);
-                let module = module.unwrap_or(RemoteModules::NONE);
-                let kept = number << RemoteModules::NUMBER_BITS | module;
-                page.store(kept, Ordering::Release);
-                module
-            }
+        let module = if kept >> RemoteModules::NUMBER_BITS == number && kept != 0 {
+            kept & RemoteModules::NONE
+        } else {
+            let module = self.look_for(client, pc);
+            let module = module.unwrap_or(RemoteModules::NONE);
+            let kept = number << RemoteModules::NUMBER_BITS | module;
+            page.store(kept, Ordering::Release);
+            module
         };
         let at = usize::try_from(module.checked_sub(1)?).ok()?;
         self.modules.get(at)?.get()

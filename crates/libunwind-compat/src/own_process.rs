@@ -30,15 +30,16 @@ impl ReadableCache {
     /// The start of a walk in an address space.
     #[must_use]
     pub fn new(space: &AddressSpace) -> ReadableCache {
-        match space.is_own() {
-            true => ReadableCache {
+        if space.is_own() {
+            ReadableCache {
                 memory: ReadableMemory::stack(),
                 modules: local::modules().staying(),
-            },
-            false => ReadableCache {
+            }
+        } else {
+            ReadableCache {
                 memory: ReadableMemory::NOTHING,
                 modules: 0,
-            },
+            }
         }
     }
 
@@ -269,9 +270,10 @@ impl RegisteredTable {
         let info = self
             .entries
             .info(&OwnMemory::with_own_stack(), &self.info)?;
-        match (info.start_ip..info.end_ip).contains(&pc.0) {
-            true => Ok(info),
-            false => Err(Error::NO_INFO),
+        if (info.start_ip..info.end_ip).contains(&pc.0) {
+            Ok(info)
+        } else {
+            Err(Error::NO_INFO)
         }
     }
 }

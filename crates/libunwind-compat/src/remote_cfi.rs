@@ -59,9 +59,10 @@ pub fn search<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInf
     let address = search_table(memory, table, ip)?;
     let copied = EntryHeaders::read(memory, address, table.gp)?.copy(memory)?;
     let info = copied.parse()?.info(memory, table)?;
-    match (info.start_ip..info.end_ip).contains(&ip) {
-        true => Ok(info),
-        false => Err(Error::NO_INFO),
+    if (info.start_ip..info.end_ip).contains(&ip) {
+        Ok(info)
+    } else {
+        Err(Error::NO_INFO)
     }
 }
 
@@ -78,12 +79,11 @@ pub fn rows<M: Memory>(
     visit: impl FnMut(RowAt<'_, '_>) -> Result<ControlFlow<()>, Error>,
 ) -> Result<(), Error> {
     let copied;
-    let entries = match info.has(abi::FLAG_DEBUG_FRAME) {
-        false => {
-            copied = EntryHeaders::read(memory, fde_address(info)?, info.gp)?.copy(memory)?;
-            copied.parse()?
-        }
-        true => debug_frame::entries(info)?,
+    let entries = if !info.has(abi::FLAG_DEBUG_FRAME) {
+        copied = EntryHeaders::read(memory, fde_address(info)?, info.gp)?.copy(memory)?;
+        copied.parse()?
+    } else {
+        debug_frame::entries(info)?
     };
     let bias = info.start_ip.wrapping_sub(entries.addresses().start.0);
     entries.rows(LoadBias(bias), visit)

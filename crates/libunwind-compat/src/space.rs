@@ -39,9 +39,10 @@ impl AddressSpace {
     ///
     /// [`Error::NO_MEMORY`].
     pub fn new(accessors: Accessors) -> Result<Self, Error> {
-        let modules = match objects::is_enabled() {
-            true => Some(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?),
-            false => None,
+        let modules = if objects::is_enabled() {
+            Some(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?)
+        } else {
+            None
         };
         Ok(AddressSpace {
             accessors,

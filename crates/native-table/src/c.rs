@@ -198,9 +198,10 @@ fn body(out: &mut impl Write, recipe: &CallerRecipe, outline: &Outline<'_>) -> f
             }
         }
     }
-    let status = match recipe.is_interrupted {
-        true => StepStatus::Interrupted,
-        false => StepStatus::Caller,
+    let status = if recipe.is_interrupted {
+        StepStatus::Interrupted
+    } else {
+        StepStatus::Caller
     };
     writeln!(out, "    *frame = caller;\n    return {};", status.name())
 }

@@ -419,10 +419,11 @@ fn decode(
     let offset = usize::try_from(at.checked_sub(start)?).ok()?;
     let bytes = code.get(offset..).filter(|bytes| !bytes.is_empty())?;
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-    let instruction = match has_size_prefix(bytes) {
-        false => decoder.decode(),
+    let instruction = if has_size_prefix(bytes) {
         // No instruction.
-        true => Instruction::default(),
+        Instruction::default()
+    } else {
+        decoder.decode()
     };
     decoded.insert(at, instruction);
     Some(instruction)

@@ -533,9 +533,10 @@ impl CodeBuilder {
             self.asm.bit(5, R13, *register);
             self.asm.bind(lost);
         }
-        let end = match recipe.is_interrupted {
-            true => self.shared.interrupted,
-            false => self.shared.caller,
+        let end = if recipe.is_interrupted {
+            self.shared.interrupted
+        } else {
+            self.shared.caller
         };
         self.asm.jump(end);
     }

@@ -395,9 +395,10 @@ impl SampleFormat {
             abi::PERF_RECORD_MMAP => Record::Mmap(fields.mapped(misc, MmapFileForm::Path)?),
             abi::PERF_RECORD_MMAP2 => {
                 let has_build_id = self.has_build_ids && has(abi::PERF_RECORD_MISC_MMAP_BUILD_ID);
-                let named_by = match has_build_id {
-                    true => MmapFileForm::BuildId,
-                    false => MmapFileForm::Inode,
+                let named_by = if has_build_id {
+                    MmapFileForm::BuildId
+                } else {
+                    MmapFileForm::Inode
                 };
                 Record::Mmap(fields.mapped(misc, named_by)?)
             }
@@ -835,9 +836,10 @@ impl<'r> RecordFields<'r> {
             return Ok(UserRegisters::NoUser);
         }
         let words = self.words(mask.count_ones().into(), FIELD)?;
-        Ok(match abi == abi::PERF_SAMPLE_REGS_ABI_64.into() {
-            true => UserRegisters::Known(SampledRegisters::new(mask, words)),
-            false => UserRegisters::ThirtyTwoBit,
+        Ok(if abi == abi::PERF_SAMPLE_REGS_ABI_64.into() {
+            UserRegisters::Known(SampledRegisters::new(mask, words))
+        } else {
+            UserRegisters::ThirtyTwoBit
         })
     }
 

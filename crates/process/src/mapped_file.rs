@@ -98,9 +98,10 @@ fn place(pid: i32, mapping: &Mapping, file: &File) -> PathBuf {
     let name = mapping.path().unwrap_or(Path::new(""));
     let id = |found: io::Result<Metadata>| found.ok().map(|found| FileId::new(&found));
     let here = id(metadata(name));
-    match here.is_some() && here == id(file.metadata()) {
-        true => name.to_path_buf(),
-        false => in_root(pid, name),
+    if here.is_some() && here == id(file.metadata()) {
+        name.to_path_buf()
+    } else {
+        in_root(pid, name)
     }
 }
 

@@ -405,9 +405,10 @@ impl<'a> RecordedSymbols<'a> {
     fn new(symbols: &'a [RecordedSymbol]) -> RecordedSymbols<'a> {
         let mut recorded = RecordedSymbols::default();
         for symbol in symbols {
-            match symbol.name.is_empty() {
-                true => add(&mut recorded.regions, symbol),
-                false => add(&mut recorded.functions, symbol),
+            if symbol.name.is_empty() {
+                add(&mut recorded.regions, symbol);
+            } else {
+                add(&mut recorded.functions, symbol);
             }
         }
         recorded

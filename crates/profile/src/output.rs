@@ -35,9 +35,10 @@ impl View<'_> {
     /// The unit of the weights, for display.
     #[must_use]
     pub fn unit(&self) -> &str {
-        match self.is_time() {
-            true => "ns",
-            false => &self.named.profile.meta().event.name,
+        if self.is_time() {
+            "ns"
+        } else {
+            &self.named.profile.meta().event.name
         }
     }
 
@@ -45,9 +46,10 @@ impl View<'_> {
     #[must_use]
     pub fn title(&self) -> String {
         let meta = self.named.profile.meta();
-        match meta.command.is_empty() {
-            true => "what was running".to_owned(),
-            false => meta.command.join(" "),
+        if meta.command.is_empty() {
+            "what was running".to_owned()
+        } else {
+            meta.command.join(" ")
         }
     }
 }

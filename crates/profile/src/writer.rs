@@ -193,9 +193,10 @@ impl<W: Write> ProfileWriter<W> {
         let (stacks, frames) = (self.interner.stacks(), self.frames.all());
         self.counter
             .add(stacks, frames, sample.stack, sample.end, 1);
-        match self.pending.samples.has_full() {
-            true => self.flush(),
-            false => Ok(()),
+        if self.pending.samples.has_full() {
+            self.flush()
+        } else {
+            Ok(())
         }
     }
 

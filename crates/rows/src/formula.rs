@@ -287,9 +287,10 @@ impl Formula {
         }
         let root = reading.stack.pop().ok_or(ExpressionError::Empty)?;
         let formula = reading.builder.finish(root);
-        match formula.uses_all() {
-            true => Ok(formula),
-            false => Err(FormulaError::Unused),
+        if formula.uses_all() {
+            Ok(formula)
+        } else {
+            Err(FormulaError::Unused)
         }
     }
 
@@ -682,9 +683,10 @@ impl Formula {
                     Node::Binary(first, ..) => op.precedence == SUM && first.precedence == SUM,
                     _ => false,
                 };
-                match is_chain(a) {
-                    true => self.print(a, f)?,
-                    false => self.print_operand(a, f)?,
+                if is_chain(a) {
+                    self.print(a, f)?;
+                } else {
+                    self.print_operand(a, f)?;
                 }
                 match op.precedence {
                     SUM => f.write_str(op.symbol)?,

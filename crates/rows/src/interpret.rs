@@ -312,9 +312,10 @@ fn plain_address<M: Memory + ?Sized>(
     cfa: RuntimeAddr,
     value: u64,
 ) -> u64 {
-    let authentication = match is_signed(row, frame, cfa) {
-        true => frame.pac_mask,
-        false => 0,
+    let authentication = if is_signed(row, frame, cfa) {
+        frame.pac_mask
+    } else {
+        0
     };
     value & !authentication & !frame.abi.arch.spec().mode_bits
 }

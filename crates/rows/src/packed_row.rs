@@ -105,10 +105,13 @@ impl PackedForm {
         let (base, offset, is_loaded) = match self {
             PackedForm::Usual { base, cfa_offset } => (base, cfa_offset.cast_signed(), false),
             PackedForm::Realigned { cfa_at } => (CfaBase::FramePointer, cfa_at, true),
-            PackedForm::LinkageTable { pushed_from } => match code % 16 >= pushed_from {
-                true => (CfaBase::StackPointer, 16, false),
-                false => (CfaBase::StackPointer, 8, false),
-            },
+            PackedForm::LinkageTable { pushed_from } => {
+                if code % 16 >= pushed_from {
+                    (CfaBase::StackPointer, 16, false)
+                } else {
+                    (CfaBase::StackPointer, 8, false)
+                }
+            }
             PackedForm::Signal | PackedForm::Outermost => return None,
         };
         Some(CfaSource {
@@ -342,9 +345,10 @@ impl PackedRow {
     #[inline(always)]
     #[must_use]
     pub const fn above_frame_pointer(self) -> Option<u64> {
-        match self.0 & PackedRow::KIND == PackedRow::ON_FRAME_POINTER {
-            true => Some(self.0 >> FORM_SHIFT & !7),
-            false => None,
+        if self.0 & PackedRow::KIND == PackedRow::ON_FRAME_POINTER {
+            Some(self.0 >> FORM_SHIFT & !7)
+        } else {
+            None
         }
     }
 

@@ -90,10 +90,7 @@ impl Registers {
 
 /// The bits below one.
 const fn below(bit: usize) -> u128 {
-    match bit < 128 {
-        true => (1 << bit) - 1,
-        false => u128::MAX,
-    }
+    if bit < 128 { (1 << bit) - 1 } else { u128::MAX }
 }
 
 impl Default for Registers {

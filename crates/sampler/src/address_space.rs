@@ -119,9 +119,10 @@ impl ProcessSpace {
         let place = region.place();
         let new = head.into_iter().chain([region]).chain(tail);
         self.regions.splice(first..last, new);
-        match is_new {
-            true => self.add_slot(place),
-            false => self.renew_slots(),
+        if is_new {
+            self.add_slot(place);
+        } else {
+            self.renew_slots();
         }
     }
 

@@ -112,9 +112,10 @@ impl ArgumentFilter {
             }
         }
         ArgumentFilter {
-            functions: match named.is_empty() {
-                true => FunctionFilter::All,
-                false => FunctionFilter::Named(named),
+            functions: if named.is_empty() {
+                FunctionFilter::All
+            } else {
+                FunctionFilter::Named(named)
             },
             find,
         }

@@ -80,12 +80,13 @@ pub struct LiveMemory {
 impl Memory for LiveMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let read = read_memory(self.pid, addr, into).unwrap_or(0);
-        match read == into.len() {
-            true => Ok(()),
-            false => Err(Unreadable {
+        if read == into.len() {
+            Ok(())
+        } else {
+            Err(Unreadable {
                 addr: RuntimeAddr(addr.0.saturating_add(read as u64)),
                 reason: UnreadableReason::Refused,
-            }),
+            })
         }
     }
 }
@@ -219,13 +220,14 @@ fn check(
         (None, FileIdentity::Unverified) => opened.route != FileRoute::Path,
         (None, FileIdentity::Replaced) => false,
     };
-    match is_same {
-        true => Ok(file),
-        false => Err(FileProblem::Replaced {
+    if is_same {
+        Ok(file)
+    } else {
+        Err(FileProblem::Replaced {
             path: name.to_path_buf(),
             mapped: build_id.map(Box::new),
             on_disk: found.map(Box::new),
-        }),
+        })
     }
 }
 
@@ -240,8 +242,9 @@ fn worse(one: FileProblem, other: FileProblem) -> FileProblem {
         },
         _ => 3,
     };
-    match weight(&other) > weight(&one) {
-        true => other,
-        false => one,
+    if weight(&other) > weight(&one) {
+        other
+    } else {
+        one
     }
 }

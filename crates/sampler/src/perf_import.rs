@@ -319,9 +319,10 @@ fn meta(file: &DataFile, event: usize) -> Meta {
                 unspool_profile::ProfileRate::Period(period)
             }
         },
-        unit: match is_clock {
-            true => WeightUnit::Nanoseconds,
-            false => WeightUnit::Events,
+        unit: if is_clock {
+            WeightUnit::Nanoseconds
+        } else {
+            WeightUnit::Events
         },
     });
     let default = Meta::default();

@@ -197,9 +197,12 @@ impl Processes {
             start: mapping.start.0,
             end: mapping.end.0,
             file_start: mapping.start.0.wrapping_sub(mapping.offset),
-            name: mapping.name.as_deref().map(|name| match mapping.deleted {
-                true => [name.as_bytes(), DELETED_SUFFIX.as_bytes()].concat().into(),
-                false => name.as_bytes().into(),
+            name: mapping.name.as_deref().map(|name| {
+                if mapping.deleted {
+                    [name.as_bytes(), DELETED_SUFFIX.as_bytes()].concat().into()
+                } else {
+                    name.as_bytes().into()
+                }
             }),
             content,
         });

@@ -434,9 +434,10 @@ impl Recording {
                 }
                 SampleRate::Period(period) => unspool_profile::ProfileRate::Period(period),
             },
-            unit: match self.events.event.is_clock() {
-                true => WeightUnit::Nanoseconds,
-                false => WeightUnit::Events,
+            unit: if self.events.event.is_clock() {
+                WeightUnit::Nanoseconds
+            } else {
+                WeightUnit::Events
             },
         }
     }
@@ -506,9 +507,10 @@ impl<W: Write> RecordLoop<W> {
             .chain(self.watched.iter().map(|process| process.as_fd()))
             .chain(rings)
             .collect();
-        let timeout = match self.is_hurried {
-            true => HURRIED_POLL_TIMEOUT_MS,
-            false => POLL_TIMEOUT_MS,
+        let timeout = if self.is_hurried {
+            HURRIED_POLL_TIMEOUT_MS
+        } else {
+            POLL_TIMEOUT_MS
         };
         let ready = match sys::wait(&files, timeout) {
             Ok(ready) => ready,
@@ -602,9 +604,10 @@ impl<W: Write> RecordLoop<W> {
             Some(child) => child.try_wait().map_err(RecordError::System)?,
             None => None,
         };
-        let going_on = match self.inherits && self.has_ended() {
-            true => self.writer.still_running(),
-            false => Vec::new(),
+        let going_on = if self.inherits && self.has_ended() {
+            self.writer.still_running()
+        } else {
+            Vec::new()
         };
         let written = self.writer.finish(sys::now());
         let (failure, ended) = match self.failure {

@@ -157,9 +157,10 @@ impl Memory for StackCopy<'_> {
         }
         Err(Unreadable {
             addr: RuntimeAddr(addr.0.saturating_add(copied.len() as u64)),
-            reason: match addr.0.abs_diff(self.start) < MAX_STACK_BYTES {
-                true => UnreadableReason::NotRecorded,
-                false => UnreadableReason::Unmapped,
+            reason: if addr.0.abs_diff(self.start) < MAX_STACK_BYTES {
+                UnreadableReason::NotRecorded
+            } else {
+                UnreadableReason::Unmapped
             },
         })
     }

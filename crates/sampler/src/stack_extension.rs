@@ -112,9 +112,10 @@ impl StackExtensions {
                 ..ExtendedStack::default()
             };
         }
-        let sources = match self.is_live {
-            true => &EXTENSION_SOURCES[..],
-            false => &EXTENSION_SOURCES[..1],
+        let sources = if self.is_live {
+            &EXTENSION_SOURCES[..]
+        } else {
+            &EXTENSION_SOURCES[..1]
         };
         (known, sources)
     }
@@ -163,9 +164,10 @@ impl ExtendedStack {
         let (start, bytes) = (copy.start(), copy.bytes());
         let ExtensionSource::Now(size) = source else {
             self.is_whole = false;
-            return match self.renew(start, bytes, splice_point) {
-                true => Extension::Available,
-                false => Extension::SourceExhausted,
+            return if self.renew(start, bytes, splice_point) {
+                Extension::Available
+            } else {
+                Extension::SourceExhausted
             };
         };
         // The last extension reached the end of the stack.
@@ -177,13 +179,12 @@ impl ExtendedStack {
         let read = read.unwrap_or(0);
         self.bytes.truncate(read);
         (self.start, self.at) = (splice_point.slot, 0);
-        match self.renew(start, bytes, splice_point) {
-            true => {
-                self.is_whole = read < size;
-                Extension::Available
-            }
+        if self.renew(start, bytes, splice_point) {
+            self.is_whole = read < size;
+            Extension::Available
+        } else {
             // The thread's stack has changed, or it has exited.
-            false => Extension::Exhausted,
+            Extension::Exhausted
         }
     }
 

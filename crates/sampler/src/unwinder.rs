@@ -193,13 +193,12 @@ impl Unwinder {
         }
         let outermost = self.frames.len() + copied;
         let is_by_tables = found.guesses + found.interrupted + found.synthesized == 0;
-        let end = match is_by_tables {
-            true => {
-                let addresses = self.addresses.get(..found.frames).unwrap_or_default();
-                push(top, addresses, &mut self.frames);
-                found.end
-            }
-            false => step_by_step(top, space, &memory, &mut self.frames),
+        let end = if is_by_tables {
+            let addresses = self.addresses.get(..found.frames).unwrap_or_default();
+            push(top, addresses, &mut self.frames);
+            found.end
+        } else {
+            step_by_step(top, space, &memory, &mut self.frames)
         };
         for frame in self.frames.iter_mut().skip(outermost) {
             frame.evidence = FrameEvidence::Spliced;

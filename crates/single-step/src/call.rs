@@ -167,16 +167,15 @@ fn one(
     watchdog: &Watchdog,
     values: &mut ValueGenerator,
 ) -> Result<CallResult, SingleStepError> {
-    let halt = match tracer.begin(root)? {
-        true => {
-            let entry = remote::entry(root).map_err(SingleStepError::Trace)?;
-            tracer
-                .halt_at(root, entry)
-                .map_err(SingleStepError::Trace)?;
-            tracer.release(root).map_err(SingleStepError::Trace)?;
-            until_halt(tracer, watchdog)?
-        }
-        false => None,
+    let halt = if tracer.begin(root)? {
+        let entry = remote::entry(root).map_err(SingleStepError::Trace)?;
+        tracer
+            .halt_at(root, entry)
+            .map_err(SingleStepError::Trace)?;
+        tracer.release(root).map_err(SingleStepError::Trace)?;
+        until_halt(tracer, watchdog)?
+    } else {
+        None
     };
     let Some(halt) = halt.filter(|halt| halt.signal == 0) else {
         let program = request.host.program.display();
@@ -189,9 +188,10 @@ fn one(
         let (file, function) = (request.host.file.display(), &request.function);
         let mut modules = tracer.modules.iter();
         return Err(SingleStepError::NothingInScope(
-            match modules.any(|module| module.path == request.host.file) {
-                true => format!("{file} has no function {function}"),
-                false => format!("{file} was not loaded"),
+            if modules.any(|module| module.path == request.host.file) {
+                format!("{file} has no function {function}")
+            } else {
+                format!("{file} was not loaded")
             },
         ));
     };

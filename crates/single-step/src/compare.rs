@@ -134,9 +134,10 @@ impl RowComparison<'_> {
         let declared_cfa = interpret::cfa(row, &self.view()).ok();
         let sp = declared_cfa.and_then(|cfa| self.recover(cfa, stack_pointer));
         if sp != Some(self.truth.sp) {
-            let difference = match is_counted || declared_cfa.is_none() {
-                true => self.cfa_mismatch(sp),
-                false => self.stack_pointer_mismatch(sp),
+            let difference = if is_counted || declared_cfa.is_none() {
+                self.cfa_mismatch(sp)
+            } else {
+                self.stack_pointer_mismatch(sp)
             };
             found.push((difference, sp));
         }

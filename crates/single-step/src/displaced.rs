@@ -60,9 +60,10 @@ impl DisplacedInstruction {
 
     /// The program's view of the address `pc` that the copy led to.
     pub(crate) fn original_pc(&self, pc: u64) -> u64 {
-        match self.is_relative || self.is_in_copy(pc) {
-            true => pc.wrapping_sub(self.copy).wrapping_add(self.at),
-            false => pc,
+        if self.is_relative || self.is_in_copy(pc) {
+            pc.wrapping_sub(self.copy).wrapping_add(self.at)
+        } else {
+            pc
         }
     }
 

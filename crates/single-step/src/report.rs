@@ -141,9 +141,10 @@ fn rows(module: &SteppedModule, function: &SteppedFunction) -> RowCoverage {
         let start = span.start.max(function.start);
         let end = span.end.min(function.end);
         let mut spots = module.visited.range(start.0..end.0);
-        match spots.any(|(_, spot)| spot.visits > 0) {
-            true => rows.executed += 1,
-            false => rows.not_executed.push(start),
+        if spots.any(|(_, spot)| spot.visits > 0) {
+            rows.executed += 1;
+        } else {
+            rows.not_executed.push(start);
         }
     }
     let spots = module.visited.range(function.start.0..function.end.0);

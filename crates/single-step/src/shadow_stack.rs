@@ -340,9 +340,10 @@ impl ShadowStack {
 
     /// The stack with the innermost frame that continues on a new one.
     fn parent_of_next(&self) -> Option<u64> {
-        match self.active.frames.is_empty() {
-            true => self.active.parent,
-            false => Some(self.active.number),
+        if self.active.frames.is_empty() {
+            self.active.parent
+        } else {
+            Some(self.active.number)
         }
     }
 

@@ -202,12 +202,13 @@ pub(crate) fn wait() -> io::Result<(pid_t, WaitStatus)> {
 }
 
 fn status(raw: c_int) -> WaitStatus {
-    match libc::WIFSTOPPED(raw) {
-        true => WaitStatus::Stopped {
+    if libc::WIFSTOPPED(raw) {
+        WaitStatus::Stopped {
             signal: libc::WSTOPSIG(raw),
             event: raw >> 16,
-        },
-        false => WaitStatus::Gone { raw },
+        }
+    } else {
+        WaitStatus::Gone { raw }
     }
 }
 

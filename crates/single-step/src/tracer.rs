@@ -378,17 +378,16 @@ impl<'r> Tracer<'r> {
         let is_thread = Path::new(&format!("/proc/{process}/task/{child}")).exists();
         let shares = is_thread
             || sys::share_memory(parent, child).unwrap_or(event == libc::PTRACE_EVENT_VFORK);
-        let space = match shares {
-            true => space,
-            false => {
-                self.next_space += 1;
-                let forked = self.space_of(parent)?.forked(child, changes);
-                // A killed child does not need memory.
-                if let Ok(forked) = forked {
-                    self.spaces.insert(self.next_space, forked);
-                }
-                self.next_space
+        let space = if shares {
+            space
+        } else {
+            self.next_space += 1;
+            let forked = self.space_of(parent)?.forked(child, changes);
+            // A killed child does not need memory.
+            if let Ok(forked) = forked {
+                self.spaces.insert(self.next_space, forked);
             }
+            self.next_space
         };
         let process = if is_thread { process } else { child };
         let thread = TracedThread {
@@ -397,9 +396,10 @@ impl<'r> Tracer<'r> {
             ..TracedThread::new(process, space)
         };
         self.threads.insert(child, thread);
-        match self.early.remove(&child) {
-            true => self.on_stop(child, libc::SIGSTOP, 0),
-            false => Ok(()),
+        if self.early.remove(&child) {
+            self.on_stop(child, libc::SIGSTOP, 0)
+        } else {
+            Ok(())
         }
     }
 
@@ -503,9 +503,10 @@ impl<'r> Tracer<'r> {
                 space.stop_at(at, BreakpointReason::Entry);
             }
         }
-        match space.has_room(mapping.start.0) {
-            true => Ok(()),
-            false => space.make_room(tid, mapping.start.0),
+        if space.has_room(mapping.start.0) {
+            Ok(())
+        } else {
+            space.make_room(tid, mapping.start.0)
         }
     }
 
@@ -852,14 +853,15 @@ impl<'r> Tracer<'r> {
     ) -> io::Result<()> {
         let module = self.modules.get(site.module);
         let row = module.and_then(|module| module.row(site.at));
-        match row.is_none_or(|row| row.signal_frame || row.is_outermost()) {
-            true => Ok(()),
-            false => self.add_pending_faults(
+        if row.is_none_or(|row| row.signal_frame || row.is_outermost()) {
+            Ok(())
+        } else {
+            self.add_pending_faults(
                 tid,
                 site,
                 truth,
                 vec![(RowFault::UndeclaredSignal, None, None)],
-            ),
+            )
         }
     }
 

@@ -222,13 +222,14 @@ fn accept(
     let found = file.build_id();
     match expected {
         Some(ContentKey::BuildId(expected)) => {
-            match found.is_some_and(|found| expected.is_kernel_report_of(&found)) {
-                true => Ok(file),
-                false => Err(SymbolProblem::OtherBuild {
+            if found.is_some_and(|found| expected.is_kernel_report_of(&found)) {
+                Ok(file)
+            } else {
+                Err(SymbolProblem::OtherBuild {
                     file: path(),
                     expected: Box::new(expected),
                     found: found.map(Box::new),
-                }),
+                })
             }
         }
         Some(hash) if file.content_key() != Some(hash) => {

@@ -327,17 +327,19 @@ impl<'a> JitFields<'a> {
 
     fn u32(&mut self) -> Option<u32> {
         let bytes = self.array()?;
-        Some(match self.little {
-            true => u32::from_le_bytes(bytes),
-            false => u32::from_be_bytes(bytes),
+        Some(if self.little {
+            u32::from_le_bytes(bytes)
+        } else {
+            u32::from_be_bytes(bytes)
         })
     }
 
     fn u64(&mut self) -> Option<u64> {
         let bytes = self.array()?;
-        Some(match self.little {
-            true => u64::from_le_bytes(bytes),
-            false => u64::from_be_bytes(bytes),
+        Some(if self.little {
+            u64::from_le_bytes(bytes)
+        } else {
+            u64::from_be_bytes(bytes)
         })
     }
 

@@ -202,12 +202,11 @@ impl Symbolizer {
         report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<OpenedModule, Vec<SymbolProblem>> {
         let offline;
-        let finder = match request.addresses.is_empty() {
-            true => {
-                offline = self.finder.offline();
-                &offline
-            }
-            false => &self.finder,
+        let finder = if request.addresses.is_empty() {
+            offline = self.finder.offline();
+            &offline
+        } else {
+            &self.finder
         };
         let (file, root) = match &request.module {
             ModuleSource::Open { file, root } => (Arc::clone(file), root),

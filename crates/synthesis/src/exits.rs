@@ -61,10 +61,13 @@ impl Exits {
     ) {
         let source = analysis.code().range(id).start;
         match analysis.code().flow(id) {
-            Some(Flow::Return { .. }) => match analysis.is_return(state) {
-                true => self.supporting += 1,
-                false => self.contradicting = self.contradicting.or(Some(source)),
-            },
+            Some(Flow::Return { .. }) => {
+                if analysis.is_return(state) {
+                    self.supporting += 1;
+                } else {
+                    self.contradicting = self.contradicting.or(Some(source));
+                }
+            }
             // A jump that changes nothing may be a switch.
             Some(Flow::IndirectJump(to)) => {
                 let returns = analysis.is_return_by(to, state) && analysis.preserves(state);
@@ -122,9 +125,10 @@ impl Exits {
 fn jump_destination(program: &ProgramCode, to: u64) -> Option<JumpDestination> {
     program.extent_at(to)?;
     let returns = program.returns(to) != Some(ReturnBehavior::Never);
-    Some(match program.is_call_target(to) && returns {
-        true => JumpDestination::Function,
-        false => JumpDestination::Unknown,
+    Some(if program.is_call_target(to) && returns {
+        JumpDestination::Function
+    } else {
+        JumpDestination::Unknown
     })
 }
 

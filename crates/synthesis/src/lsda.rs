@@ -138,16 +138,16 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
     ) -> Result<Option<u64>, CfiError> {
         let bases = &self.bases;
         let encoding = PointerEncoding(reader.u8()?);
-        let base = match encoding.is_omitted() {
-            true => None,
-            false => Some(bases.address(reader, encoding)?),
+        let base = if encoding.is_omitted() {
+            None
+        } else {
+            Some(bases.address(reader, encoding)?)
         };
-        let types = match PointerEncoding(reader.u8()?).is_omitted() {
-            true => None,
-            false => {
-                let length = reader.uleb()?;
-                Some(reader.offset().saturating_add(length))
-            }
+        let types = if PointerEncoding(reader.u8()?).is_omitted() {
+            None
+        } else {
+            let length = reader.uleb()?;
+            Some(reader.offset().saturating_add(length))
         };
         let encoding = PointerEncoding(reader.u8()?);
         let length = reader.uleb()?;

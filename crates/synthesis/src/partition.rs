@@ -43,9 +43,10 @@ pub(crate) fn partition(
     let mut program = loop {
         for place in changed {
             if let Some((extent, pieces)) = known.get(place).zip(pieces.get_mut(place)) {
-                *pieces = match is_whole(extent) {
-                    true => vec![analyzer.survey(*extent)],
-                    false => analyzer.scan_runs(extent, starts, lost),
+                *pieces = if is_whole(extent) {
+                    vec![analyzer.survey(*extent)]
+                } else {
+                    analyzer.scan_runs(extent, starts, lost)
                 };
             }
         }

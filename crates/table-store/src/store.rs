@@ -658,9 +658,10 @@ fn map_arguments(file: &TrustedFile, key: &TableKey) -> Result<ArgumentTable, St
         Err(error) => return Err(StoreError::Arguments { path, error }),
         Ok(table) => table.key().content == &key.content,
     };
-    match is_own {
-        true => Ok(ArgumentTable(TableBytes::Mapped(map))),
-        false => Err(StoreError::OtherModule { path }),
+    if is_own {
+        Ok(ArgumentTable(TableBytes::Mapped(map)))
+    } else {
+        Err(StoreError::OtherModule { path })
     }
 }
 

@@ -23,8 +23,9 @@ pub fn assemble(text: &str, path: &Path, options: &[&str]) -> Result<Vec<u8>, St
     }
     gcc.args(["-c", "-g"]).args(options).arg("-o");
     let output = gcc.args([&object, &source]).finish();
-    match output.status.success() {
-        true => Ok(fs::read(&object).unwrap()),
-        false => Err(output.err),
+    if output.status.success() {
+        Ok(fs::read(&object).unwrap())
+    } else {
+        Err(output.err)
     }
 }

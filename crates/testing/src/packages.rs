@@ -182,12 +182,11 @@ pub fn path(file: &str) -> Result<PathBuf, Error> {
     let needed = NEEDED.iter().find(|needed| needed.file == file);
     let needed =
         needed.ok_or_else(|| format!("{file} is not listed in crates/testing/src/packages.rs"))?;
-    match Path::new(file).exists() {
-        true => Ok(PathBuf::from(file)),
-        false => {
-            let package = needed.package;
-            Err(format!("{file} is missing (package {package}): run `cargo xtask setup`").into())
-        }
+    if Path::new(file).exists() {
+        Ok(PathBuf::from(file))
+    } else {
+        let package = needed.package;
+        Err(format!("{file} is missing (package {package}): run `cargo xtask setup`").into())
     }
 }
 
@@ -285,9 +284,10 @@ fn unpack() -> Result<(), Error> {
     let script = "apt-get --quiet download \"$0\" && dpkg-deb --extract \"$0\"_*.deb . && rm \"${1%/*}/unwind.h\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, UNPACKED.package, UNPACKED.file]);
-    match shell.current_dir(&folder).status()?.success() {
-        true => Ok(()),
-        false => Err(format!("cannot unpack {} in {}", UNPACKED.package, folder.display()).into()),
+    if shell.current_dir(&folder).status()?.success() {
+        Ok(())
+    } else {
+        Err(format!("cannot unpack {} in {}", UNPACKED.package, folder.display()).into())
     }
 }
 

@@ -369,9 +369,10 @@ impl Cursor {
         let return_address = caller.return_address.ok_or(End::Outermost)?;
         // Code at 0 can be interrupted, by the fault of a call there.
         if return_address.0 == 0 && !row.signal_frame {
-            return Err(match follows_no_call(self.frame.code, found, module) {
-                true => End::EntryPoint,
-                false => End::ZeroReturnAddress,
+            return Err(if follows_no_call(self.frame.code, found, module) {
+                End::EntryPoint
+            } else {
+                End::ZeroReturnAddress
             });
         }
         let code = if row.signal_frame {

@@ -335,9 +335,10 @@ impl FileTables {
 
     /// The file's own table.
     fn source(&self) -> Option<&Lookup<'_>> {
-        let trust = match self.for_walks {
-            true => HdrTrust::Complete,
-            false => HdrTrust::Unchecked,
+        let trust = if self.for_walks {
+            HdrTrust::Complete
+        } else {
+            HdrTrust::Unchecked
         };
         let source = self.source.get_or_init(|| {
             OwnedLookup::new(Arc::clone(&self.file), |file| section_lookup(file, trust))

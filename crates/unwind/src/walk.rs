@@ -172,9 +172,10 @@ impl<'r> Walker<'r> {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        match !self.by_cursor && memo.begin() {
-            true => self.run(top, modules, memory, memo, addresses),
-            false => self.run(top, modules, memory, &mut NoRecorder, addresses),
+        if !self.by_cursor && memo.begin() {
+            self.run(top, modules, memory, memo, addresses)
+        } else {
+            self.run(top, modules, memory, &mut NoRecorder, addresses)
         }
     }
 

@@ -88,9 +88,10 @@ fn step(
         Some(RuntimeAddr(0)) if !row.signal_frame => return Err(ReferenceEnd::Root),
         Some(address) => address,
     };
-    let code = match row.signal_frame {
-        true => CodeAddr::Instruction(address),
-        false => CodeAddr::Return(address),
+    let code = if row.signal_frame {
+        CodeAddr::Instruction(address)
+    } else {
+        CodeAddr::Return(address)
     };
     Ok((code, caller.registers))
 }

@@ -373,9 +373,10 @@ impl RandomStack {
             _ => RandomWord::Above,
         };
         let odd = mix(random);
-        let value = match odd % 1000 < self.odd {
-            true => ODD[usize::try_from(odd / 1000 % 13).unwrap()],
-            false => usual,
+        let value = if odd % 1000 < self.odd {
+            ODD[usize::try_from(odd / 1000 % 13).unwrap()]
+        } else {
+            usual
         };
         value.word(addr, random)
     }

@@ -168,10 +168,11 @@ impl LibraryComparison<'_> {
         write!(out, " {theirs:.3} → {ours:.3} | {:.2}x |", theirs / ours)?;
         let [theirs, ours] =
             self.both(|libraries| self.instructions(client, program, libraries, stacks))?;
-        match ours > 0.0 {
-            true => writeln!(out, " {theirs:.0} → {ours:.0} | {:.1}x |", theirs / ours)?,
+        if ours > 0.0 {
+            writeln!(out, " {theirs:.0} → {ours:.0} | {:.1}x |", theirs / ours)?;
+        } else {
             // heaptrack does not run under valgrind.
-            false => writeln!(out, " - | |")?,
+            writeln!(out, " - | |")?;
         }
         Ok(())
     }
@@ -189,9 +190,10 @@ impl LibraryComparison<'_> {
         let start = Instant::now();
         let status = command.status()?;
         let time = start.elapsed().as_secs_f64();
-        match status.success() {
-            true => Ok(time),
-            false => Err(format!("{command:?}: {status}").into()),
+        if status.success() {
+            Ok(time)
+        } else {
+            Err(format!("{command:?}: {status}").into())
         }
     }
 

@@ -206,9 +206,10 @@ fn scfi(pairs: &[Pair], gas: &str, folder: &Path, out: &mut impl Write) -> Resul
             Err(_) => rejected.push(name),
             Ok(program) => {
                 let run = program.step(pair)?;
-                match proof::falsehoods(&program, &run).is_empty() {
-                    true => is_true += 1,
-                    false => is_false.push(name),
+                if proof::falsehoods(&program, &run).is_empty() {
+                    is_true += 1;
+                } else {
+                    is_false.push(name);
                 }
             }
         }

@@ -159,9 +159,10 @@ impl PairProgram {
     pub fn name(&self, address: u64) -> String {
         let names = self.symbols.iter().filter(|(_, at)| **at == address);
         let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-        match names.is_empty() {
-            true => format!("{address:#x}"),
-            false => names.join("/"),
+        if names.is_empty() {
+            format!("{address:#x}")
+        } else {
+            names.join("/")
         }
     }
 

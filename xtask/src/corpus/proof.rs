@@ -22,9 +22,10 @@ pub fn problems(pair: &Pair, folder: &Path) -> Result<Vec<String>, Error> {
     let wrong = PairProgram::build(pair, Variant::Wrong, folder, &["/usr/bin/as"])?;
     let mut problems = Vec::new();
     if (right.code == wrong.code) == pair.has_two_codes {
-        problems.push(match pair.has_two_codes {
-            true => "the code is the same, against `# code: differs`".to_owned(),
-            false => "the code differs, without `# code: differs`".to_owned(),
+        problems.push(if pair.has_two_codes {
+            "the code is the same, against `# code: differs`".to_owned()
+        } else {
+            "the code differs, without `# code: differs`".to_owned()
         });
     }
     let run = right.step(pair)?;

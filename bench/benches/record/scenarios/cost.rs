@@ -71,16 +71,17 @@ impl ToolRow {
         };
         let samples = of(|_, contents| number(contents.stacks.all));
         let wanted = of(|run, _| run.target.as_secs_f64()) * f64::from(rate);
-        let lost = match self
+        let lost = if self
             .runs
             .iter()
             .all(|(_, contents)| contents.stacks.lost.is_some())
         {
-            true => format!(
+            format!(
                 "{:.0}",
                 of(|_, contents| number(contents.stacks.lost.unwrap_or(0)))
-            ),
-            false => "?".to_owned(),
+            )
+        } else {
+            "?".to_owned()
         };
         println!(
             "{:<20}{samples:>9.0}{:>8.1} %{lost:>8}{:>8.1}{:>8.2} %{:>10.2}{:>10.2}{:>10.1}{:>8.1}",

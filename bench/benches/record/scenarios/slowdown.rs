@@ -26,15 +26,12 @@ pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyh
             // They alternate as the first.
             let tool_first = round.is_multiple_of(2);
             let run = |tool: Tool| tool.record(programs, &workload, RATE);
-            let (with, without) = match tool_first {
-                true => {
-                    let with = run(*tool)?;
-                    (with, run(Tool::PerfWithoutStacks)?)
-                }
-                false => {
-                    let without = run(Tool::PerfWithoutStacks)?;
-                    (run(*tool)?, without)
-                }
+            let (with, without) = if tool_first {
+                let with = run(*tool)?;
+                (with, run(Tool::PerfWithoutStacks)?)
+            } else {
+                let without = run(Tool::PerfWithoutStacks)?;
+                (run(*tool)?, without)
             };
             if round > 0 {
                 ratios.push(ratio(with.target, without.target));

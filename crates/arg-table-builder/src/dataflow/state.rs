@@ -371,13 +371,14 @@ impl ArgState {
                         ..held
                     })
                 });
-                let copy = match is_preserved(from) && to != from {
-                    true => Some(CallSiteValue::Register {
+                let copy = if is_preserved(from) && to != from {
+                    Some(CallSiteValue::Register {
                         register: from,
                         addend: add,
                         bits: 64,
-                    }),
-                    false => self.copy(from).and_then(|copy| with_addend(copy, add)),
+                    })
+                } else {
+                    self.copy(from).and_then(|copy| with_addend(copy, add))
                 };
                 self.set(to, held, copy);
                 if add == 0 && is_preserved(to) && to != from && !is_preserved(from) {
@@ -394,13 +395,14 @@ impl ArgState {
                     bits: held.bits.min(bits),
                     ..held
                 });
-                let copy = match is_preserved(from) && to != from {
-                    true => Some(CallSiteValue::Register {
+                let copy = if is_preserved(from) && to != from {
+                    Some(CallSiteValue::Register {
                         register: from,
                         addend: 0,
                         bits,
-                    }),
-                    false => self.copy(from).and_then(|copy| low(copy, bits)),
+                    })
+                } else {
+                    self.copy(from).and_then(|copy| low(copy, bits))
                 };
                 // For a number all bits would be recorded.
                 let copy =
@@ -465,9 +467,10 @@ impl ArgState {
             }
             ArgEffect::Overwrite { at, bytes } => self.overwrite(at, bytes),
             ArgEffect::Expose { at } => {
-                let sharing = match at < 0 {
-                    true => &mut self.frame,
-                    false => &mut self.passed,
+                let sharing = if at < 0 {
+                    &mut self.frame
+                } else {
+                    &mut self.passed
                 };
                 *sharing = (*sharing).max(Sharing::Exposed);
             }

@@ -248,9 +248,10 @@ impl Reference {
                 return walk;
             }
             walk.is_usual &= row.signal_frame || caller.cfa.0 > registers.get(RSP).unwrap();
-            code = match row.signal_frame {
-                true => CodeAddr::Instruction(address),
-                false => CodeAddr::Return(address),
+            code = if row.signal_frame {
+                CodeAddr::Instruction(address)
+            } else {
+                CodeAddr::Return(address)
             };
             registers = caller.registers;
         }
@@ -647,9 +648,10 @@ fn calls_at_the_ends_of_functions_are_recognized() {
             CodeAddr::Return(RuntimeAddr(end)),
             CodeAddr::Return(RuntimeAddr(end + 5)),
         ];
-        let expected = match is_call {
-            true => Walked::Complete(frames.to_vec()),
-            false => Walked::HandedOver(HandOver::FunctionBorder),
+        let expected = if is_call {
+            Walked::Complete(frames.to_vec())
+        } else {
+            Walked::HandedOver(HandOver::FunctionBorder)
         };
         assert_eq!(walked, expected, "{instruction:x?}");
     }

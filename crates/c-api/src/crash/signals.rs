@@ -121,9 +121,10 @@ impl Signal {
     /// Adds its cause.
     pub(crate) fn origin(&self, text: &mut TextBuffer<'_>) {
         text.put(b", ");
-        match self.is_sent() {
-            true => self.write_sender(text),
-            false => self.write_cause(text),
+        if self.is_sent() {
+            self.write_sender(text);
+        } else {
+            self.write_cause(text);
         }
         if let Some(address) = self.fault_address() {
             text.put(b", at ");

@@ -117,9 +117,12 @@ impl DynamicSection {
         let header = headers.find(|header| u32_at(header, 0) == Some(PT_DYNAMIC))?;
         let section = module.loaded.bias.to_runtime(Vaddr(u64_at(&header, 16)?)).0;
         // The loader adds the bias to these pointers, except where it cannot write, as in the vDSO.
-        let pointer = |value: u64| match value < start {
-            true => module.loaded.bias.to_runtime(Vaddr(value)).0,
-            false => value,
+        let pointer = |value: u64| {
+            if value < start {
+                module.loaded.bias.to_runtime(Vaddr(value)).0
+            } else {
+                value
+            }
         };
         let mut dynamic = DynamicSection::default();
         for number in 0..Self::MAX_ENTRIES {

@@ -39,9 +39,10 @@ pub(crate) fn with_variables() -> &'static Path {
     static FOLDER: OnceLock<&Path> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = shared_objects();
-        let profile = match is_thorough() {
-            true => Profile::Shipped,
-            false => Profile::Tests,
+        let profile = if is_thorough() {
+            Profile::Shipped
+        } else {
+            Profile::Tests
         };
         let build = Build {
             profile,

@@ -26,9 +26,10 @@ pub(super) fn pass(
     let mut is_known = true;
     let mut passed = Vec::new();
     for ty in types {
-        let one = match is_known {
-            true => pass_one(graph, ty, &mut taken),
-            false => None,
+        let one = if is_known {
+            pass_one(graph, ty, &mut taken)
+        } else {
+            None
         };
         is_known = one.is_some();
         passed.push(one);

@@ -40,9 +40,10 @@ pub(super) fn pass(
     let (mut vectors, mut next) = (0, 0_u32);
     let mut passed = Vec::new();
     for ty in types {
-        let one = match is_known {
-            true => pass_one(graph, ty, &mut integers, &mut vectors, &mut next),
-            false => None,
+        let one = if is_known {
+            pass_one(graph, ty, &mut integers, &mut vectors, &mut next)
+        } else {
+            None
         };
         is_known = one.is_some();
         passed.push(one);

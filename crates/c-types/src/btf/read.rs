@@ -331,9 +331,10 @@ impl<'a> BtfGraphReader<'_, 'a> {
     fn record(&mut self, record: &BtfRecord<'a>, tag: Tag) -> TypeKind<'a> {
         let entries: Vec<[u32; 3]> = self.entries(record, 3).collect();
         let member = |[name, id, place]: [u32; 3]| {
-            let (bits, offset) = match record.flag {
-                true => (place >> 24, place & 0xff_ffff),
-                false => (0, place),
+            let (bits, offset) = if record.flag {
+                (place >> 24, place & 0xff_ffff)
+            } else {
+                (0, place)
             };
             Member {
                 name: self.name(record, name),

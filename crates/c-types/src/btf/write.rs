@@ -298,9 +298,10 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
 fn enumeration(output: &mut BtfBytes, name: &str, size: u64, enumerators: &[Enumerator<'_>]) {
     let values = || enumerators.iter().map(|one| one.value);
     let is_signed = values().any(|value| value < 0);
-    let is_narrow = match is_signed {
-        true => values().all(|value| i32::try_from(value).is_ok()),
-        false => values().all(|value| u32::try_from(value).is_ok()),
+    let is_narrow = if is_signed {
+        values().all(|value| i32::try_from(value).is_ok())
+    } else {
+        values().all(|value| u32::try_from(value).is_ok())
     };
     let kind = if is_narrow { kind::ENUM } else { kind::ENUM64 };
     output.head(name, (kind, is_signed, enumerators.len()), low(size));

@@ -39,9 +39,12 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
             graph.unit = Some(only.name.clone());
         }
         let shared = self.shared(&mut graph);
-        let id_of = |at| match self.is_shared(at) {
-            true => shared.id_of(at),
-            false => TypeId::NONE,
+        let id_of = |at| {
+            if self.is_shared(at) {
+                shared.id_of(at)
+            } else {
+                TypeId::NONE
+            }
         };
         let names = SymbolList::ALL.map(|list| SharedNames::new(self.classes, list, id_of));
         for (list, names) in SymbolList::ALL.into_iter().zip(&names) {
@@ -189,9 +192,10 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
                 let all = names.own.get(unit).into_iter().flatten();
                 list.extend(all.map(|symbol| {
                     let at = (unit, symbol.ty);
-                    let ty = match self.is_shared(at) {
-                        true => shared.id_of(at),
-                        false => layer.own_of(at).unwrap_or_else(|| layer.id_of(at)),
+                    let ty = if self.is_shared(at) {
+                        shared.id_of(at)
+                    } else {
+                        layer.own_of(at).unwrap_or_else(|| layer.id_of(at))
                     };
                     let name = symbol.name.clone();
                     TypedSymbol { name, ty }

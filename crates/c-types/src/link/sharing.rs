@@ -283,9 +283,10 @@ pub(super) fn differences(
         .map(TypeId)
         .zip(classes.of_unit(unit).iter().skip(1))
     {
-        let status = match is_linked(only, unit, index(id.0)) {
-            true => choices.status(graph.get(id)?, *class),
-            false => ShareStatus::Shared,
+        let status = if is_linked(only, unit, index(id.0)) {
+            choices.status(graph.get(id)?, *class)
+        } else {
+            ShareStatus::Shared
         };
         statuses.push(status);
         if status != ShareStatus::Shared {

@@ -26,9 +26,10 @@ impl<'e> ElfNames<'e> {
             SymbolForm::Symtab => false,
             SymbolForm::Dynsym => true,
         };
-        let strings = match is_dynamic {
-            true => writer.elf.strings.dynstr,
-            false => writer.elf.strings.strtab,
+        let strings = if is_dynamic {
+            writer.elf.strings.dynstr
+        } else {
+            writer.elf.strings.strtab
         };
         let mut at = 0;
         for string in strings.split(|byte| *byte == 0) {

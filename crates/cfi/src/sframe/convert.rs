@@ -281,9 +281,10 @@ impl SframeConverter<'_> {
         is_signal_frame: bool,
     ) -> Result<EntryForm, UnrepresentableReason> {
         let is_flexible = writer::is_flexible(fre, is_signal_frame, self.abi, self.version)?;
-        Ok(match is_flexible {
-            true => EntryForm::Flexible,
-            false => EntryForm::Plain,
+        Ok(if is_flexible {
+            EntryForm::Flexible
+        } else {
+            EntryForm::Plain
         })
     }
 
@@ -411,12 +412,12 @@ impl RowConverter {
             Some(RegisterRule::Expression(expression)) => {
                 let address = self.computed(expression, InitialStack::Cfa)?;
                 let is_loaded = true;
-                match address.is_loaded {
-                    true => return None, // two loads
-                    false => FreValue {
-                        is_loaded,
-                        ..address
-                    },
+                if address.is_loaded {
+                    return None; // two loads
+                }
+                FreValue {
+                    is_loaded,
+                    ..address
                 }
             }
         };

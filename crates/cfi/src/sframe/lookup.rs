@@ -68,9 +68,8 @@ impl<'a> SframeLookup<'a> {
         }
         let entries = subsection.entries().filter_map(|(_, entry)| entry.ok());
         let covering = entries.filter(|entry| entry.start <= pc && pc < entry.end());
-        let later = |last: SframeFde<'a>, next: SframeFde<'a>| match next.start > last.start {
-            true => next,
-            false => last,
+        let later = |last: SframeFde<'a>, next: SframeFde<'a>| {
+            if next.start > last.start { next } else { last }
         };
         Ok(covering.reduce(later))
     }
@@ -135,9 +134,10 @@ const fn loads() -> [[[u8; 4]; OFFSETS]; REGISTERS] {
 const fn load(opcode: u8, offset: i16) -> [u8; 4] {
     let [low, _] = (offset & 0x7f).to_le_bytes();
     let [high, _] = (offset >> 7 & 0x7f).to_le_bytes();
-    match has_one_byte(offset) {
-        true => [opcode, low, DW_OP_DEREF, 0],
-        false => [opcode, low | 0x80, high, DW_OP_DEREF],
+    if has_one_byte(offset) {
+        [opcode, low, DW_OP_DEREF, 0]
+    } else {
+        [opcode, low | 0x80, high, DW_OP_DEREF]
     }
 }
 

@@ -328,9 +328,10 @@ impl<'a> SubSection<'a> {
                 Some(rows.u8()?),
             ),
         };
-        let base = match self.header.starts_are_relative_to_fields() {
-            true => offset,
-            false => self.offset,
+        let base = if self.header.starts_are_relative_to_fields() {
+            offset
+        } else {
+            self.offset
         };
         let start = self.section.offset(base.wrapping_add_signed(start));
         if start.0.checked_add(size.into()).is_none() {
@@ -379,9 +380,10 @@ impl<'a> SubSection<'a> {
         let (mut low, mut high) = (0, self.entries_in_reach());
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.entry(middle)?.start <= pc {
-                true => low = middle + 1,
-                false => high = middle,
+            if self.entry(middle)?.start <= pc {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
         let Some(last) = low.checked_sub(1) else {

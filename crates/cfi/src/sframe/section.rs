@@ -152,19 +152,18 @@ pub fn read(data: &[u8], address: Vaddr, abi: SframeAbi) -> SframeSection {
 fn function(entry: &SframeFde<'_>, left: &mut usize) -> Result<SframeFunction, SframeError> {
     let count = entry.count as usize;
     let mut rows = Vec::new();
-    match entry.is_outermost() {
-        true => rows.push(FrameRowEntry {
+    if entry.is_outermost() {
+        rows.push(FrameRowEntry {
             offset: 0,
             contents: FreContents::Outermost,
-        }),
-        false => {
-            *left = left.checked_sub(count).ok_or(SframeError::TooLarge)?;
-            for row in entry.rows() {
-                rows.push(row?);
-            }
-            // This row holds nowhere.
-            rows.pop_if(|row| entry.limit() > 0 && row.offset == entry.limit());
+        });
+    } else {
+        *left = left.checked_sub(count).ok_or(SframeError::TooLarge)?;
+        for row in entry.rows() {
+            rows.push(row?);
         }
+        // This row holds nowhere.
+        rows.pop_if(|row| entry.limit() > 0 && row.offset == entry.limit());
     }
     let block = entry.block_bytes()?.map(u8::try_from).transpose();
     Ok(SframeFunction {

@@ -233,9 +233,10 @@ impl DataWords {
             return Err(UnrepresentableReason::CfaExpression);
         };
         let is_usual = [abi.stack_pointer(), abi.frame_pointer()].contains(&register);
-        match rules.cfa.is_loaded {
-            false if is_usual => self.put_cfa_offset(rules.cfa.offset, abi)?,
-            _ => return Err(UnrepresentableReason::CfaRegister(register)),
+        if !rules.cfa.is_loaded && is_usual {
+            self.put_cfa_offset(rules.cfa.offset, abi)?;
+        } else {
+            return Err(UnrepresentableReason::CfaRegister(register));
         }
         let fixed = abi.fixed_return_address();
         let ra = rules.return_address;
@@ -489,16 +490,13 @@ impl SframeWriter {
         self.put_index(function.size.into(), 4);
         self.put_index(rows_at, 4);
         let block = function.block.unwrap_or(0);
-        match is_v3 {
-            true => {
-                let count = u16::try_from(count).map_err(|_| SframeWriteError::TooLarge)?;
-                self.put_rows(count.into(), 2);
-                self.rows.extend([info, u8::from(is_flexible), block]);
-            }
-            false => {
-                self.put_index(count.into(), 4);
-                self.index.extend([info, block, 0, 0]);
-            }
+        if is_v3 {
+            let count = u16::try_from(count).map_err(|_| SframeWriteError::TooLarge)?;
+            self.put_rows(count.into(), 2);
+            self.rows.extend([info, u8::from(is_flexible), block]);
+        } else {
+            self.put_index(count.into(), 4);
+            self.index.extend([info, block, 0, 0]);
         }
         for row in rows {
             self.put_rows(row.offset.into(), offset_bytes);
@@ -521,9 +519,10 @@ impl SframeWriter {
             return Ok(());
         };
         let mut words = DataWords::default();
-        match is_flexible {
-            true => words.put_flexible(&places, self.abi)?,
-            false => words.put_default(&places, self.abi, self.version)?,
+        if is_flexible {
+            words.put_flexible(&places, self.abi)?;
+        } else {
+            words.put_default(&places, self.abi, self.version)?;
         }
         let of_stack = places.cfa.base == FreBase::Register(self.abi.stack_pointer());
         let bytes = words.as_slice().iter().map(|word| word.bytes()).max();

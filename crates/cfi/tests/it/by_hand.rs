@@ -151,9 +151,10 @@ fn personality_and_lsda_are_read_in_every_encoding() {
             b.bytes.extend(data);
         });
         let indirect = personality_encoding & 0x80 != 0;
-        let personality = match indirect {
-            true => format!("[{personality:#x}]"),
-            false => format!("{personality:#x}"),
+        let personality = if indirect {
+            format!("[{personality:#x}]")
+        } else {
+            format!("{personality:#x}")
         };
         check(
             &b,

@@ -59,9 +59,10 @@ impl RowWalk<'_, '_> {
             .declared
             .is_some_and(|row| !row.signal_frame && row.return_address != RuleLocation::Undefined);
         if is_described && target == returns_to && resumed != cfa {
-            let verdict = match resumed.is_address() {
-                true => Verdict::Refuted,
-                false => Verdict::Unproven,
+            let verdict = if resumed.is_address() {
+                Verdict::Refuted
+            } else {
+                Verdict::Unproven
             };
             self.note_verdict(at, Aspect::Cfa, verdict, None);
         }

@@ -182,9 +182,10 @@ fn wrong_tables_of_the_corpus_are_mended_in_objects() {
         if !is_clean(&ours) {
             return FixOutcome::Left(pair.wrong.clone());
         }
-        match is_stepped {
-            true => stepped(pair, &ours),
-            false => FixOutcome::Right,
+        if is_stepped {
+            stepped(pair, &ours)
+        } else {
+            FixOutcome::Right
         }
     };
     mends_the_corpus(outcome, 104);

@@ -101,12 +101,13 @@ impl Workspace {
         let named = place
             .and_then(|place| cargo.get(place..))
             .unwrap_or_default();
-        let count = match named
+        let count = if named
             .first()
             .is_some_and(|argument| argument == "--manifest-path")
         {
-            true => 2,
-            false => 1,
+            2
+        } else {
+            1
         };
         let mut metadata = Command::new(program());
         metadata.args(["metadata", "--no-deps", "--format-version", "1"]);

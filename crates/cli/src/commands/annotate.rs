@@ -39,9 +39,10 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
         plan.already_described,
         plan.refusals.len()
     ));
-    Ok(match plan.refusals.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(ExitCodes::FINDINGS),
+    Ok(if plan.refusals.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ExitCodes::FINDINGS)
     })
 }
 

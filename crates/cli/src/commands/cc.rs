@@ -104,9 +104,10 @@ impl CcAssembler {
                 .iter()
                 .fold(said, |said, option| with_given_path(&said, option, file));
             let said: Vec<&str> = said.lines().collect();
-            let said = match said.is_empty() {
-                true => String::new(),
-                false => format!(": {}", said.join("; ")),
+            let said = if said.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", said.join("; "))
             };
             bail!(
                 "{}: cannot {what} it (CPPFLAGS and CFLAGS give options): {compiler} ended with {}{said}",
@@ -143,9 +144,10 @@ fn with_given_path(said: &str, option: &OsStr, file: &Path) -> String {
 
 /// A path that no program takes for an option.
 fn as_operand(path: &Path) -> PathBuf {
-    match path.as_os_str().as_bytes().starts_with(b"-") {
-        true => Path::new(".").join(path),
-        false => path.to_path_buf(),
+    if path.as_os_str().as_bytes().starts_with(b"-") {
+        Path::new(".").join(path)
+    } else {
+        path.to_path_buf()
     }
 }
 

@@ -78,9 +78,10 @@ fn each_file(
         let mut shown = match stored {
             StoredTypes::Ctf(bytes, elf) => {
                 section = CtfSection::open(bytes, elf).with_context(path)?;
-                let arrays = match source.arrays_as_stored {
-                    true => ArrayView::AsStored,
-                    false => arrays,
+                let arrays = if source.arrays_as_stored {
+                    ArrayView::AsStored
+                } else {
+                    arrays
                 };
                 let shown = read(input, &section, arrays);
                 if let Some(wrong) = &shown.reversed_by {

@@ -87,9 +87,10 @@ impl HostCheck {
 
     /// Limited, unless the condition holds.
     fn limited_unless(self, is_well: bool, remedy: impl Into<RemedyText>) -> HostCheck {
-        match is_well {
-            true => self,
-            false => self.limited(Some(remedy)),
+        if is_well {
+            self
+        } else {
+            self.limited(Some(remedy))
         }
     }
 

@@ -17,9 +17,10 @@ pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Er
     let mut open: Vec<PathBuf> = paths.to_vec();
     while let Some(path) = open.pop() {
         let named = paths.contains(&path);
-        let metadata = match named {
-            true => fs::metadata(&path),
-            false => fs::symlink_metadata(&path),
+        let metadata = if named {
+            fs::metadata(&path)
+        } else {
+            fs::symlink_metadata(&path)
         };
         match metadata {
             Ok(metadata) if metadata.is_dir() => match fs::read_dir(&path) {

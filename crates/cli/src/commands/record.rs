@@ -132,10 +132,7 @@ fn rate(args: &RecordArgs) -> anyhow::Result<SampleRate> {
 /// The functions whose arguments are recorded.
 fn wanted(args: &RecordArgs) -> Option<ArgumentFilter> {
     let is_all = args.args.iter().any(|(function, _)| function == "*");
-    let functions = match is_all {
-        true => &[],
-        false => args.args.as_slice(),
-    };
+    let functions = if is_all { &[] } else { args.args.as_slice() };
     (!args.args.is_empty())
         .then(|| ArgumentFilter::new(functions, super::stack::table_of_arguments))
 }
@@ -158,9 +155,10 @@ fn prepare(filter: &ArgumentFilter, args: &RecordArgs, store: &Store) {
 
 /// The path of a command's program.
 fn program(name: &OsStr) -> Option<PathBuf> {
-    match name.as_bytes().contains(&b'/') {
-        true => Some(name.into()),
-        false => super::in_path(name).next(),
+    if name.as_bytes().contains(&b'/') {
+        Some(name.into())
+    } else {
+        super::in_path(name).next()
     }
 }
 

@@ -174,9 +174,10 @@ pub(super) fn is_complete(file: &DataFile, summary: &ReadSummary) -> bool {
 
 /// The exit status of a command after its work on recordings, complete or not.
 pub(super) fn status(is_whole: bool) -> ExitCode {
-    match is_whole {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(output::ExitCodes::FINDINGS),
+    if is_whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(output::ExitCodes::FINDINGS)
     }
 }
 

@@ -98,9 +98,10 @@ pub(super) fn load(path: &Path, filters: &Filters) -> anyhow::Result<(Profile, b
 }
 
 pub(super) fn detail(filters: &Filters) -> NameDetail {
-    match filters.no_lines {
-        true => NameDetail::Functions,
-        false => NameDetail::Lines,
+    if filters.no_lines {
+        NameDetail::Functions
+    } else {
+        NameDetail::Lines
     }
 }
 
@@ -111,9 +112,10 @@ pub(super) fn view<'a>(
     filters: &Filters,
 ) -> anyhow::Result<View<'a>> {
     let mut samples = named.profile.samples().iter();
-    let state = match samples.any(|sample| sample.state == CpuState::OnCpu) {
-        true => CpuState::OnCpu,
-        false => CpuState::OffCpu,
+    let state = if samples.any(|sample| sample.state == CpuState::OnCpu) {
+        CpuState::OnCpu
+    } else {
+        CpuState::OffCpu
     };
     view_of(path, named, filters, Some(state))
 }

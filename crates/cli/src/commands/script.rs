@@ -27,9 +27,10 @@ use samples::UnwoundSamples;
 use text::{Printer, ScriptEvent, ScriptFields};
 
 pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
-    let detail = match args.no_inline {
-        true => NameDetail::Functions,
-        false => NameDetail::Lines,
+    let detail = if args.no_inline {
+        NameDetail::Functions
+    } else {
+        NameDetail::Lines
     };
     let fields = fields(args)?;
     let named = args.file.as_deref().or(args.input.as_deref());

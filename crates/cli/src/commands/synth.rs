@@ -191,8 +191,9 @@ fn reason(missing: MissingReason) -> String {
 }
 
 fn name(function: &FunctionCoverage) -> String {
-    match function.name.is_empty() {
-        true => "??".to_owned(),
-        false => demangle(&function.name).into_owned(),
+    if function.name.is_empty() {
+        "??".to_owned()
+    } else {
+        demangle(&function.name).into_owned()
     }
 }

@@ -234,9 +234,10 @@ fn print_text(
         |verification: &&&TableVerification| outcomes.len() == 1 || !verification.is_clean();
     for proof in verifications.iter().filter(is_shown) {
         let c = &proof.comparison;
-        let of = match proof.is_embedded {
-            true => "the table in the file: ",
-            false => "",
+        let of = if proof.is_embedded {
+            "the table in the file: "
+        } else {
+            ""
         };
         writeln!(out, "{}: {of}{}", output::path(&proof.path), counts(c))?;
         if proof.bad_entries > 0 {

@@ -105,9 +105,10 @@ fn abidiff(folder: &Path, files: &str) -> &'static str {
         .filter_map(|line| line.split_once(" changes summary: "));
     let counted = summaries.flat_map(|(_, counts)| counts.split(", ").take(2));
     let is_none = |count: &str| count.starts_with("0 ");
-    match counted.into_iter().all(is_none) {
-        true => "compatible",
-        false => "breaks",
+    if counted.into_iter().all(is_none) {
+        "compatible"
+    } else {
+        "breaks"
     }
 }
 

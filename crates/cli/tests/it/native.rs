@@ -376,12 +376,11 @@ fn proven_code_runs_correctly() {
         std::fs::write(folder.join("changed.so"), object).unwrap();
         let is_right = run_alone(folder, file, "changed.so") == right;
         let output = unspool(&["verify", file, "changed.so"], folder);
-        match output.status.success() {
-            true => {
-                assert!(is_right, "byte {at:#x} was changed, and is proven");
-                proven += 1;
-            }
-            false => wrong += usize::from(!is_right),
+        if output.status.success() {
+            assert!(is_right, "byte {at:#x} was changed, and is proven");
+            proven += 1;
+        } else {
+            wrong += usize::from(!is_right);
         }
     }
     // Most are found by both; some change nothing, for example in unreachable code.

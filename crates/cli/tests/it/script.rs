@@ -200,9 +200,10 @@ fn other_recordings_and_fields_are_printed_as_perf_does() {
             "comm,ip,dso",
         ] {
             let has_cpu = run("perf", &["-F", "cpu"], path).status.success();
-            let fields = match has_cpu {
-                true => fields.to_owned(),
-                false => fields.replace("cpu,", ""),
+            let fields = if has_cpu {
+                fields.to_owned()
+            } else {
+                fields.replace("cpu,", "")
             };
             let options = ["-F", &fields];
             assert_eq!(ours(&options, path), perf(&options, path), "{fields}");
@@ -262,9 +263,12 @@ fn a_recording_can_be_named_as_perf_has_it() {
     let header = headed.strip_suffix(&expected).unwrap();
     let theirs = perf(&["--header"], &path);
     for line in header.lines() {
-        let is_known = theirs.lines().any(|known| match line.contains("event") {
-            true => known.starts_with(&format!("{line},")),
-            false => known == line,
+        let is_known = theirs.lines().any(|known| {
+            if line.contains("event") {
+                known.starts_with(&format!("{line},"))
+            } else {
+                known == line
+            }
         });
         assert!(is_known, "{line} is not in {theirs}");
     }

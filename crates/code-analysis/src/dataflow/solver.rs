@@ -71,9 +71,10 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                 let known = self.analyzer.state_of(block);
                 known.is_some_and(|known| known.get(sp) == weak.state.get(sp))
             };
-            match block.is_some_and(|block| !block.is_reached() || agrees(block)) {
-                true => self.flow_into(weak.target, &weak.state, weak.source),
-                false => self.analyzer.rejected_edges.push(weak),
+            if block.is_some_and(|block| !block.is_reached() || agrees(block)) {
+                self.flow_into(weak.target, &weak.state, weak.source);
+            } else {
+                self.analyzer.rejected_edges.push(weak);
             }
         }
     }
@@ -120,9 +121,10 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         let block = place.and_then(|place| self.analyzer.blocks.get(place));
         // A range that begins with padding begins elsewhere.
         let is_reached = block.is_none_or(BasicBlock::is_reached);
-        let state = match is_reached || self.analyzer.code.is_padding(first) {
-            true => None,
-            false => self.guide.fragment_entry_state(start),
+        let state = if is_reached || self.analyzer.code.is_padding(first) {
+            None
+        } else {
+            self.guide.fragment_entry_state(start)
         };
         if let Some(state) = &state {
             self.analyzer.add_entry_state(start, state);

@@ -73,9 +73,10 @@ impl JoinPoint {
         self.is_verified = true;
         self.is_assumed_reachable = !self.has_incoming_edge;
         *state = self.state;
-        Some(match self.is_reached {
-            true => Reachability::Certain,
-            false => Reachability::Conditional,
+        Some(if self.is_reached {
+            Reachability::Certain
+        } else {
+            Reachability::Conditional
         })
     }
 
@@ -92,9 +93,10 @@ impl JoinPoint {
         if ways != Predecessors::Unknown && state.implies(&self.state) {
             return Ok(PrecisionLoss::None);
         }
-        let lack = match self.is_verified {
-            true => state.precision_loss(&self.state, abi_info),
-            false => PrecisionLoss::None,
+        let lack = if self.is_verified {
+            state.precision_loss(&self.state, abi_info)
+        } else {
+            PrecisionLoss::None
         };
         match ways {
             Predecessors::Known => self.state.join(state, abi_info)?,

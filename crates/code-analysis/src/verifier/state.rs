@@ -190,9 +190,10 @@ impl VerifierState {
             };
         }
         let is_lost = tops.iter().max() != tops.iter().min();
-        match is_lost && tops.iter().any(|top| *top > self.lowest_saved_slot()) {
-            true => Err(OutsideDomain),
-            false => Ok(()),
+        if is_lost && tops.iter().any(|top| *top > self.lowest_saved_slot()) {
+            Err(OutsideDomain)
+        } else {
+            Ok(())
         }
     }
 
@@ -382,9 +383,10 @@ impl VerifierState {
 
     /// Lowers the stack pointer by an unknown distance.
     fn lower_stack_pointer(&mut self, abi_info: &AbiInfo) -> Result<bool, OutsideDomain> {
-        match self.register_lane(abi_info.stack_pointer) > self.lowest_saved_slot() {
-            true => Err(OutsideDomain),
-            false => Ok(self.set(abi_info.stack_pointer, encoding::UNKNOWN)),
+        if self.register_lane(abi_info.stack_pointer) > self.lowest_saved_slot() {
+            Err(OutsideDomain)
+        } else {
+            Ok(self.set(abi_info.stack_pointer, encoding::UNKNOWN))
         }
     }
 

@@ -57,10 +57,7 @@ proptest! {
         let mut choices = Choices::new(&bytes);
         let mut bytes = Vec::new();
         for _ in 0..80 {
-            match aarch64 {
-                true => put_aarch64(&mut bytes, &mut choices),
-                false => put_x86(&mut bytes, &mut choices),
-            }
+            if aarch64 { put_aarch64(&mut bytes, &mut choices) } else { put_x86(&mut bytes, &mut choices) }
         }
         let arch = if aarch64 { "aarch64" } else { "x86-64" };
         check(&one_entry(arch), &code(&bytes));

@@ -74,10 +74,13 @@ impl<'a> Parser<'a> {
         let node = match operands {
             Operands::Prefix => NameNode::Prefix(text, self.expression()?),
             Operands::OfType => NameNode::Prefix(text, self.type_()?),
-            Operands::Step => match self.take("_") {
-                true => NameNode::Prefix(text, self.expression()?),
-                false => NameNode::Suffix(self.expression()?, text),
-            },
+            Operands::Step => {
+                if self.take("_") {
+                    NameNode::Prefix(text, self.expression()?)
+                } else {
+                    NameNode::Suffix(self.expression()?, text)
+                }
+            }
             Operands::Binary => NameNode::Binary(text, self.expression()?, self.expression()?),
             Operands::NamedCast => NameNode::NamedCast(text, self.type_()?, self.expression()?),
             Operands::Special => self.special_operation(code, text)?,
@@ -95,9 +98,10 @@ impl<'a> Parser<'a> {
             "ix" => NameNode::Subscript(self.expression()?, self.expression()?),
             "dt" | "pt" => {
                 let object = self.expression()?;
-                let member = match self.rest().starts_with("sr") {
-                    true => self.unresolved()?,
-                    false => self.simple_name()?,
+                let member = if self.rest().starts_with("sr") {
+                    self.unresolved()?
+                } else {
+                    self.simple_name()?
                 };
                 NameNode::Binary(text, object, member)
             }
@@ -117,12 +121,11 @@ impl<'a> Parser<'a> {
 
     fn cast(&mut self) -> Option<NameNodeId> {
         let type_ = self.type_()?;
-        let operand = match self.take("_") {
-            true => {
-                let arguments = self.until_end(Self::expression)?;
-                self.add(NameNode::List(arguments))
-            }
-            false => self.expression()?,
+        let operand = if self.take("_") {
+            let arguments = self.until_end(Self::expression)?;
+            self.add(NameNode::List(arguments))
+        } else {
+            self.expression()?
         };
         Some(self.add(NameNode::Cast(type_, operand)))
     }
@@ -255,12 +258,11 @@ impl<'a> Parser<'a> {
     }
 
     fn member_of(&mut self, scope: NameNodeId) -> Option<NameNodeId> {
-        let name = match self.take("dn") {
-            true => {
-                let name = self.simple_name()?;
-                self.add(NameNode::Prefix("~", name))
-            }
-            false => self.simple_name()?,
+        let name = if self.take("dn") {
+            let name = self.simple_name()?;
+            self.add(NameNode::Prefix("~", name))
+        } else {
+            self.simple_name()?
         };
         Some(self.add(NameNode::Qualified(scope, name)))
     }

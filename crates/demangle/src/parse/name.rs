@@ -16,13 +16,12 @@ impl<'a> Parser<'a> {
 
     fn unscoped_name(&mut self) -> Option<ParsedName> {
         let is_substitution = self.peek() == Some(b'S') && !self.rest().starts_with("St");
-        let (id, is_plain) = match is_substitution {
-            true => (self.substitution(false)?, false),
-            false => {
-                let scope = self.take("St").then_some("std");
-                let scope = scope.map(|name| self.add(NameNode::Name(name)));
-                self.unqualified_name(scope)?
-            }
+        let (id, is_plain) = if is_substitution {
+            (self.substitution(false)?, false)
+        } else {
+            let scope = self.take("St").then_some("std");
+            let scope = scope.map(|name| self.add(NameNode::Name(name)));
+            self.unqualified_name(scope)?
         };
         if self.peek() != Some(b'I') {
             return Some(ParsedName::plain(id));
@@ -75,9 +74,10 @@ impl<'a> Parser<'a> {
                 }
                 (b'S', None) => {
                     is_known = true;
-                    match self.take("St") {
-                        true => self.add(NameNode::Name("std")),
-                        false => self.substitution(true)?,
+                    if self.take("St") {
+                        self.add(NameNode::Name("std"))
+                    } else {
+                        self.substitution(true)?
                     }
                 }
                 (b'T', None) => self.template_parameter()?,
@@ -113,9 +113,10 @@ impl<'a> Parser<'a> {
             let id = self.add(NameNode::Local(function, entity));
             return Some(ParsedName::plain(id));
         }
-        let argument = match self.take("d") {
-            true => Some(self.index()?.checked_add(1)?),
-            false => None,
+        let argument = if self.take("d") {
+            Some(self.index()?.checked_add(1)?)
+        } else {
+            None
         };
         let entity = self.name()?;
         if !matches!(
@@ -212,9 +213,10 @@ impl<'a> Parser<'a> {
         if is_inherited {
             self.type_()?;
         }
-        Some(self.add(match is_destructor {
-            true => NameNode::Destructor(class),
-            false => NameNode::Constructor(class),
+        Some(self.add(if is_destructor {
+            NameNode::Destructor(class)
+        } else {
+            NameNode::Constructor(class)
         }))
     }
 
@@ -390,9 +392,10 @@ impl<'a> Parser<'a> {
         let is_whole = is_prefix && matches!(self.peek(), Some(b'C' | b'D'));
         let name = self.add(NameNode::Standard(if is_whole { whole } else { short }));
         let tagged = self.tags(name)?;
-        Some(match tagged == name {
-            true => name,
-            false => self.add_substitution(tagged),
+        Some(if tagged == name {
+            name
+        } else {
+            self.add_substitution(tagged)
         })
     }
 

@@ -56,9 +56,10 @@ impl<'a> UnitReader<'_, 'a> {
 
     /// The type of a dimension's indexes; no type if it is missing.
     fn index_type(&mut self, die: DieRef, entry: &DieEntry<'a>) -> TypeId {
-        match entry.has_attr(gimli::DW_AT_type) {
-            true => self.type_of(die, entry),
-            false => TypeId::NONE,
+        if entry.has_attr(gimli::DW_AT_type) {
+            self.type_of(die, entry)
+        } else {
+            TypeId::NONE
         }
     }
 }

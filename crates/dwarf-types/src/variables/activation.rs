@@ -263,9 +263,10 @@ impl<'s, 'a> Activation<'s, 'a> {
             ty.attr_value(gimli::DW_AT_encoding),
             Some(AttributeValue::Encoding(gimli::DW_ATE_signed))
         );
-        Ok(match is_signed {
-            true => number.cast_signed() >> unused,
-            false => (number >> unused).cast_signed(),
+        Ok(if is_signed {
+            number.cast_signed() >> unused
+        } else {
+            (number >> unused).cast_signed()
         })
     }
 }

@@ -38,9 +38,10 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         match single_operation(expression, unit.encoding()) {
             // It may be overwritten already, and be where another parameter is passed.
             Some(Operation::Register { register }) => {
-                match self.function.may_be_passed_in(parameter, register.0) {
-                    true => Ok(EntryLocation::Register(register.0)),
-                    false => Err(VariableUnavailable::Entry),
+                if self.function.may_be_passed_in(parameter, register.0) {
+                    Ok(EntryLocation::Register(register.0))
+                } else {
+                    Err(VariableUnavailable::Entry)
                 }
             }
             Some(Operation::FrameOffset { offset }) if self.is_based_on_cfa() => {
@@ -164,9 +165,10 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
         if target.is_none() && site.callee.is_some() {
             self.budget.is_guessed.set(true);
         }
-        let ended = match self.is_called_by(&caller, site, target)? {
-            true => Vec::new(),
-            false => self.tail_calls_before(&caller, site, target)?,
+        let ended = if self.is_called_by(&caller, site, target)? {
+            Vec::new()
+        } else {
+            self.tail_calls_before(&caller, site, target)?
         };
         if self.may_tail_recurse()? {
             return Err(VariableUnavailable::Entry);
@@ -239,9 +241,10 @@ impl<'a> ExpressionEvaluator<'_, 'a> {
     ) -> Result<Option<Rc<DwarfFunction<'a>>>, VariableUnavailable> {
         let variables = self.frame.variables;
         let entry = index.entry(die)?;
-        let ranges = match std::ptr::eq(of, variables) {
-            true => index.ranges(die, &entry)?,
-            false => Vec::new(),
+        let ranges = if std::ptr::eq(of, variables) {
+            index.ranges(die, &entry)?
+        } else {
+            Vec::new()
         };
         let own = ranges.first().map(|range| Vaddr(range.start));
         let address = match own {

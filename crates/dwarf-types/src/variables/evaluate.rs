@@ -200,9 +200,10 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
                 }
             }
         }
-        match size != 0 && value.has_known_part() {
-            true => Ok(value),
-            false => Err(absent),
+        if size != 0 && value.has_known_part() {
+            Ok(value)
+        } else {
+            Err(absent)
         }
     }
 
@@ -238,9 +239,10 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
             Location::Address { address } => {
                 let address = address.wrapping_add(skipped);
                 let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-                match self.stack.read(address, &mut bytes) {
-                    true => bytes,
-                    false => return Err(VariableUnavailable::Memory(address)),
+                if self.stack.read(address, &mut bytes) {
+                    bytes
+                } else {
+                    return Err(VariableUnavailable::Memory(address));
                 }
             }
             Location::Value { value } => bits(value)?.to_le_bytes().to_vec(),
@@ -447,9 +449,10 @@ impl<'s, 'a> ExpressionEvaluator<'s, 'a> {
         let read = bytes
             .get_mut(..usize::from(size))
             .is_some_and(|wanted| self.stack.read(address, wanted));
-        match read {
-            true => Ok(u64::from_le_bytes(bytes)),
-            false => Err(VariableUnavailable::Memory(address)),
+        if read {
+            Ok(u64::from_le_bytes(bytes))
+        } else {
+            Err(VariableUnavailable::Memory(address))
         }
     }
 
@@ -526,9 +529,10 @@ fn parts(
         parts.push((gimli::Expression(bytes), Some(bits)));
         start = end;
     }
-    match parts.is_empty() {
-        true => Ok(vec![(expression, None)]),
-        false => Ok(parts),
+    if parts.is_empty() {
+        Ok(vec![(expression, None)])
+    } else {
+        Ok(parts)
     }
 }
 

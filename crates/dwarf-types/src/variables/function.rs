@@ -434,9 +434,10 @@ impl<'a> FunctionReader<'_, 'a> {
         if flag(entry, gimli::DW_AT_declaration) {
             return Ok(None);
         }
-        let ty = match entry.has_attr(gimli::DW_AT_type) {
-            true => self.types.type_of(die, entry),
-            false => self.types.type_of(origin, &said),
+        let ty = if entry.has_attr(gimli::DW_AT_type) {
+            self.types.type_of(die, entry)
+        } else {
+            self.types.type_of(origin, &said)
         };
         let (location, constant) = location_or_constant((die, entry), (origin, &said));
         Ok(Some(Variable {

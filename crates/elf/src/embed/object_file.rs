@@ -150,12 +150,15 @@ impl<'f> ObjectRewriter<'f> {
     fn read(file: &'f ElfFile) -> Result<ObjectRewriter<'f>, EmbedError> {
         // An opened file has its sections at addresses; this needs the raw headers.
         let sections = header::parse(file.path(), file.bytes())?.sections?;
-        let bytes_of = |header: &Shdr| match has_bytes(header) {
-            false => Ok(Cow::Borrowed(&[][..])),
-            true => match slice(file.bytes(), header.offset, header.size) {
-                Some(bytes) => Ok(Cow::Borrowed(bytes)),
-                None => Err(file.truncated("a section".to_owned(), header.offset, header.size)),
-            },
+        let bytes_of = |header: &Shdr| {
+            if !has_bytes(header) {
+                Ok(Cow::Borrowed(&[][..]))
+            } else {
+                match slice(file.bytes(), header.offset, header.size) {
+                    Some(bytes) => Ok(Cow::Borrowed(bytes)),
+                    None => Err(file.truncated("a section".to_owned(), header.offset, header.size)),
+                }
+            }
         };
         let contents = sections.iter().map(bytes_of).collect::<Result<_, _>>()?;
         let symbols = sections.iter().position(|s| s.is(elf::SHT_SYMTAB));
@@ -347,9 +350,12 @@ impl<'f> ObjectRewriter<'f> {
     /// symbol numbers.
     fn renumber(&mut self, first: u32, of: &[usize]) -> Result<(), EmbedError> {
         let count = u32::try_from(of.len()).unwrap_or(u32::MAX);
-        let shift = |number: u32| match number < first {
-            true => number,
-            false => number.saturating_add(count),
+        let shift = |number: u32| {
+            if number < first {
+                number
+            } else {
+                number.saturating_add(count)
+            }
         };
         for index in 0..self.sections.len() {
             let Some(header) = self.sections.get_mut(index) else {

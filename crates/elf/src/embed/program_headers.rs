@@ -125,9 +125,10 @@ fn grow(draft: &Draft<'_>, needed: u64) -> Result<Displacements, String> {
 /// The maximum end of the segment: its last page is mapped anyway.
 fn end_of_home(home: &Phdr) -> u64 {
     let end = home.offset + home.file_size;
-    match home.file_size == home.mem_size && home.vaddr % PAGE_BYTES == home.offset % PAGE_BYTES {
-        true => end.next_multiple_of(PAGE_BYTES),
-        false => end,
+    if home.file_size == home.mem_size && home.vaddr % PAGE_BYTES == home.offset % PAGE_BYTES {
+        end.next_multiple_of(PAGE_BYTES)
+    } else {
+        end
     }
 }
 
@@ -205,9 +206,10 @@ impl HeaderTableGrowth<'_> {
             let cursor = if stays { &mut staying } else { &mut leaving };
             let at = congruent(*cursor, header.offset)?;
             *cursor = at.checked_add(header.size)?;
-            let target = match stays {
-                true => MoveTarget::Stay(at),
-                false => MoveTarget::Leave(at),
+            let target = if stays {
+                MoveTarget::Stay(at)
+            } else {
+                MoveTarget::Leave(at)
             };
             plan.push(PlannedMove { header, target });
         }

@@ -124,10 +124,11 @@ impl DynInfoList {
         let next = own_link.load(Ordering::Relaxed);
         // SAFETY: only holders of the lock write to it.
         let previous = unsafe { (*info).prev };
-        let link = match previous.is_null() {
-            true => &self.first,
+        let link = if previous.is_null() {
+            &self.first
+        } else {
             // SAFETY: registered.
-            false => unsafe { next_of(previous) },
+            unsafe { next_of(previous) }
         };
         link.store(next, Ordering::Release);
         for (entry, previous) in [(next, previous), (info, ptr::null_mut())] {

@@ -189,9 +189,10 @@ impl ExceptionWalk {
         let (shown, cursor) = (&mut self.context, &self.cursor);
         shown.cfa = cursor.get(abi::RSP).unwrap_or(0);
         shown.ip = cursor.ip();
-        shown.flags = match cursor.is_interrupted() {
-            true => UnwindContext::EXTENDED | UnwindContext::INTERRUPTED,
-            false => UnwindContext::EXTENDED,
+        shown.flags = if cursor.is_interrupted() {
+            UnwindContext::EXTENDED | UnwindContext::INTERRUPTED
+        } else {
+            UnwindContext::EXTENDED
         };
         let is_known = |number| cursor.is_interrupted() || SavedRegisters::has(number);
         for (value, number) in shown.registers.iter_mut().zip(0..) {
@@ -381,9 +382,10 @@ unsafe fn clean_up(exception: *mut Exception, context: *mut c_void) -> ReasonCod
             return FATAL_PHASE2_ERROR;
         }
         let is_handler = frames.identity() == handler;
-        let action = match is_handler {
-            true => CLEANUP_PHASE | HANDLER_FRAME,
-            false => CLEANUP_PHASE,
+        let action = if is_handler {
+            CLEANUP_PHASE | HANDLER_FRAME
+        } else {
+            CLEANUP_PHASE
         };
         // SAFETY: the conditions of `raise_exception`.
         match unsafe { frames.call_personality(action, exception) } {

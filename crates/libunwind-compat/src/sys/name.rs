@@ -29,8 +29,9 @@ pub(super) unsafe fn put_name(
     let end = unsafe { buffer.add(kept.len()) };
     // SAFETY: in the buffer.
     unsafe { end.write(0) };
-    match kept.len() == name.len() {
-        true => Ok(()),
-        false => Err(Error::NO_MEMORY),
+    if kept.len() == name.len() {
+        Ok(())
+    } else {
+        Err(Error::NO_MEMORY)
     }
 }

@@ -265,9 +265,10 @@ impl Execution<'_, '_> {
         if !matches!(bits, 32 | 64) {
             return Err(ProofFault::Instruction);
         }
-        let result = match a == b && operation == TermOperator::And {
-            true => a,
-            false => terms.apply(operation, a, b),
+        let result = if a == b && operation == TermOperator::And {
+            a
+        } else {
+            terms.apply(operation, a, b)
         };
         self.state.flags = match operation {
             // 32-bit numbers are compared zero-extended, except for signs.
@@ -542,14 +543,16 @@ impl Execution<'_, '_> {
             If::le => (compare(TermOperator::Less, true), true),
             _ => return Err(ProofFault::Instruction),
         };
-        let condition = match is_inverted {
-            true => terms.not(condition),
-            false => condition,
+        let condition = if is_inverted {
+            terms.not(condition)
+        } else {
+            condition
         };
         let condition = self.state.path_condition.assume(terms, condition);
-        match terms.is_known(condition) {
-            true => Ok(condition),
-            false => Err(ProofFault::Condition),
+        if terms.is_known(condition) {
+            Ok(condition)
+        } else {
+            Err(ProofFault::Condition)
         }
     }
 }

@@ -492,15 +492,17 @@ impl SymbolicState {
             MemoryLocation::Given(given) => {
                 Ok(SymbolicWord::Value(context.terms.input_term(given)))
             }
-            MemoryLocation::Unwound(near) => match self.path_condition.implies(context.terms, near)
-            {
-                true => Ok(SymbolicWord::Value(memory::loaded(
-                    context.terms,
-                    address,
-                    size,
-                ))),
-                false => Err(ProofFault::Load),
-            },
+            MemoryLocation::Unwound(near) => {
+                if self.path_condition.implies(context.terms, near) {
+                    Ok(SymbolicWord::Value(memory::loaded(
+                        context.terms,
+                        address,
+                        size,
+                    )))
+                } else {
+                    Err(ProofFault::Load)
+                }
+            }
             _ => {
                 let word = *self.slot(place).ok_or(ProofFault::Address)?;
                 Ok(context.assume(word, &self.path_condition))
@@ -673,13 +675,14 @@ fn unwound(
     address: TermId,
     size: u64,
 ) -> Result<MemoryLocation, ProofFault> {
-    match context.terms.is_own(address) {
-        false => Ok(MemoryLocation::Unwound(memory::is_near(
+    if !context.terms.is_own(address) {
+        Ok(MemoryLocation::Unwound(memory::is_near(
             context.terms,
             address,
             size,
-        ))),
-        true => Err(ProofFault::Address),
+        )))
+    } else {
+        Err(ProofFault::Address)
     }
 }
 

@@ -296,18 +296,22 @@ impl Terms {
     /// A node, given this answer to a question that is at or before its first.
     fn answered(&self, node: TermId, decision: DecisionId, answer: bool) -> TermId {
         match self.shape(node) {
-            Term::Choice(own, yes, no) if *own == decision => match answer {
-                true => *yes,
-                false => *no,
-            },
+            Term::Choice(own, yes, no) if *own == decision => {
+                if answer {
+                    *yes
+                } else {
+                    *no
+                }
+            }
             _ => node,
         }
     }
 
     fn choice(&mut self, decision: DecisionId, yes: TermId, no: TermId) -> TermId {
-        match yes == no {
-            true => yes,
-            false => self.node(Term::Choice(decision, yes, no)),
+        if yes == no {
+            yes
+        } else {
+            self.node(Term::Choice(decision, yes, no))
         }
     }
 

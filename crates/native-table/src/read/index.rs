@@ -174,9 +174,10 @@ impl<'b> DecodedIndex<'b> {
                 }
             }
         }
-        match found.len() == self.rows.len() && wide == self.counts.wide {
-            true => Ok((found, bodies)),
-            false => Err(damaged("not all of it is used")),
+        if found.len() == self.rows.len() && wide == self.counts.wide {
+            Ok((found, bodies))
+        } else {
+            Err(damaged("not all of it is used"))
         }
     }
 

@@ -112,9 +112,10 @@ impl ParsedHeader {
         self.attributes(bytes, attrs, attr_size)?;
         // A recorder that was killed has not written the size.
         let is_finished = !data.is_empty();
-        self.data = match is_finished {
-            true => data,
-            false => data.start..bytes.len(),
+        self.data = if is_finished {
+            data
+        } else {
+            data.start..bytes.len()
         };
         if is_finished {
             self.features(bytes, flags);

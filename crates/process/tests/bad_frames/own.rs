@@ -70,9 +70,10 @@ impl Memory for ByKernel {
         let own = unsafe { libc::getpid() };
         // SAFETY: the kernel checks where it reads, and writes to the buffer.
         let count = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
-        match usize::try_from(count) == Ok(into.len()) {
-            true => Ok(()),
-            false => Err(unreadable),
+        if usize::try_from(count) == Ok(into.len()) {
+            Ok(())
+        } else {
+            Err(unreadable)
         }
     }
 }

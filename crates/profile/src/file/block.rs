@@ -50,9 +50,10 @@ impl BlockWriter {
             .compress_to_buffer(content, &mut self.compressed)?;
         let is_smaller = self.compressed.len() < content.len();
         let is_plausible = content.len() / MAX_RATIO <= self.compressed.len();
-        let (compression, stored) = match is_smaller && is_plausible {
-            true => (ZSTD, self.compressed.as_slice()),
-            false => (STORED, content),
+        let (compression, stored) = if is_smaller && is_plausible {
+            (ZSTD, self.compressed.as_slice())
+        } else {
+            (STORED, content)
         };
         let length =
             |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::FileTooLarge);
@@ -165,9 +166,10 @@ impl<R: Read> BlockReader<R> {
             ZSTD => {
                 let content = self.decompressor.decompress(&self.stored, header.raw);
                 let content = content.map_err(|_| "it cannot be decompressed")?;
-                match content.len() == header.raw {
-                    true => Ok(content),
-                    false => Err("its content is shorter than it says"),
+                if content.len() == header.raw {
+                    Ok(content)
+                } else {
+                    Err("its content is shorter than it says")
                 }
             }
             _ => Err("its compression is not known"),

@@ -233,9 +233,10 @@ fn thread<'v>(
     let stacks: Vec<StackId> = samples.iter().map(|sample| sample.stack).collect();
     let samples = FirefoxSamples {
         length: samples.len(),
-        weight_type: match view.is_time() {
-            true => "tracing-ms",
-            false => "samples",
+        weight_type: if view.is_time() {
+            "tracing-ms"
+        } else {
+            "samples"
         },
         stack: (stacks.iter())
             .map(|stack| tables.stack(view, rows, *stack))
@@ -243,9 +244,10 @@ fn thread<'v>(
         time: (samples.iter())
             .map(|sample| since_start(start_of(sample)))
             .collect(),
-        weight: match view.is_time() {
-            true => Weights::Milliseconds(samples.iter().map(|s| millis_of(s.weight)).collect()),
-            false => Weights::Counts(samples.iter().map(|_| 1).collect()),
+        weight: if view.is_time() {
+            Weights::Milliseconds(samples.iter().map(|s| millis_of(s.weight)).collect())
+        } else {
+            Weights::Counts(samples.iter().map(|_| 1).collect())
         },
         cpu_deltas: cpu_deltas(view, &samples),
     };

@@ -214,9 +214,10 @@ fn lines<const N: usize>(
         let mut pairs = total.iter().zip(least);
         let is_reported = pairs.any(|(weight, least)| *weight >= least);
         // The first label of a line, for example a thread's name, is always kept.
-        let steps = match is_reported {
-            true => branch.steps.len(),
-            false => usize::from(by == 0),
+        let steps = if is_reported {
+            branch.steps.len()
+        } else {
+            usize::from(by == 0)
         };
         let fitting = steps.min(rows - depth);
         drawn.is_cut |= fitting < steps;

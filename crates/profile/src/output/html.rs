@@ -104,9 +104,10 @@ fn write_base64(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
         });
         for n in 0..4 {
             let digit = bits >> (18 - 6 * n) & 0x3f;
-            text.push(match n <= group.len() {
-                true => DIGITS.get(digit as usize).copied().unwrap_or(b'='),
-                false => b'=',
+            text.push(if n <= group.len() {
+                DIGITS.get(digit as usize).copied().unwrap_or(b'=')
+            } else {
+                b'='
             });
         }
     }

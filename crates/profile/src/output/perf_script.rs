@@ -74,9 +74,10 @@ fn print_frame(
     };
     let is_known = named.has_name(id);
     for line in named.lines_of(id) {
-        let name = match is_known || named.offset(id).is_some() {
-            true => named.function_name(line.function),
-            false => "[unknown]",
+        let name = if is_known || named.offset(id).is_some() {
+            named.function_name(line.function)
+        } else {
+            "[unknown]"
         };
         write!(out, "\t{address:16x} {}", EscapedText(name))?;
         match (line.is_inlined, named.offset(id)) {

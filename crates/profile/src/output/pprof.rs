@@ -94,10 +94,7 @@ fn encode(view: &View<'_>) -> Vec<u8> {
     } else {
         "count"
     };
-    let weight = match view.is_time() {
-        true => "time",
-        false => view.unit(),
-    };
+    let weight = if view.is_time() { "time" } else { view.unit() };
     for (name, unit) in [("samples", "count"), (weight, unit)] {
         let (name, unit) = (strings.id(name), strings.id(unit));
         message.message(profile::SAMPLE_TYPE, |it| {

@@ -166,9 +166,10 @@ fn raw(code: (u64, bool, usize)) -> RawFrame {
     let (address, is_return, evidence) = code;
     let address = RuntimeAddr(address);
     RawFrame {
-        code: match is_return {
-            true => CodeAddr::Return(address),
-            false => CodeAddr::Instruction(address),
+        code: if is_return {
+            CodeAddr::Return(address)
+        } else {
+            CodeAddr::Instruction(address)
         },
         evidence: FrameEvidence::ALL[evidence % FrameEvidence::ALL.len()],
         arguments: None,

@@ -73,9 +73,10 @@ impl<'t> Parser<'t> {
     }
 
     fn expect(&mut self, symbol: &str, what: &'static str) -> Result<(), FormulaParseError> {
-        match self.is_next(symbol) {
-            true => Ok(()),
-            false => Err(self.fault(what)),
+        if self.is_next(symbol) {
+            Ok(())
+        } else {
+            Err(self.fault(what))
         }
     }
 

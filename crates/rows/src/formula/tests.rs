@@ -359,12 +359,13 @@ fn precedence_is_that_of_the_shell() {
         let mut is_shifted = false;
         for _ in 0..random(5) + 1 {
             // The distance of a shift stays a small unsigned number.
-            let (op, before) = match is_shifted {
-                true => (["+", "&", "==", "<<"][random(4)], ""),
-                false => (
+            let (op, before) = if is_shifted {
+                (["+", "&", "==", "<<"][random(4)], "")
+            } else {
+                (
                     operators[random(operators.len())],
                     ["", "-", "~", "!"][random(4)],
-                ),
+                )
             };
             is_shifted |= op == "<<";
             match op {

@@ -289,9 +289,10 @@ fn module_of(file: &ModuleFile) -> ProfileModule {
         .filter(|segment| segment.executable)
         .max_by_key(|segment| segment.file_size);
     ProfileModule {
-        kind: match is_vdso {
-            true => ModuleKind::Vdso,
-            false => ModuleKind::File,
+        kind: if is_vdso {
+            ModuleKind::Vdso
+        } else {
+            ModuleKind::File
         },
         path: file.name.clone(),
         content: file.content.get().copied().flatten(),

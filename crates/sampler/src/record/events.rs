@@ -337,8 +337,5 @@ fn cpus(kind: &str) -> Vec<u32> {
         Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
     });
     let cpus: Vec<u32> = ranges.flatten().collect();
-    match cpus.is_empty() {
-        true => vec![0],
-        false => cpus,
-    }
+    if cpus.is_empty() { vec![0] } else { cpus }
 }

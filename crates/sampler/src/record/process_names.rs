@@ -60,12 +60,11 @@ impl ProcessNames {
             Record::Fork(task) => {
                 // It may be gone when its name is requested.
                 let name = self.name(task.parent_pid, task.parent_tid);
-                match name.is_empty() {
-                    false => {
-                        self.names.insert(task.parent_tid, name.clone());
-                        self.names.insert(task.tid, name);
-                    }
-                    true => drop(self.names.remove(&task.tid)),
+                if !name.is_empty() {
+                    self.names.insert(task.parent_tid, name.clone());
+                    self.names.insert(task.tid, name);
+                } else {
+                    drop(self.names.remove(&task.tid));
                 }
                 if task.pid != task.parent_pid {
                     self.parents.insert(task.pid, task.parent_pid);
@@ -112,9 +111,10 @@ impl ProcessNames {
 
     /// A file below `/proc`; empty if the system may not be queried or does not have it.
     fn system_file(&self, path: &str) -> Vec<u8> {
-        match self.is_live {
-            true => fs::read(Path::new("/proc").join(path)).unwrap_or_default(),
-            false => Vec::new(),
+        if self.is_live {
+            fs::read(Path::new("/proc").join(path)).unwrap_or_default()
+        } else {
+            Vec::new()
         }
     }
 }

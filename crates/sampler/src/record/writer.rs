@@ -314,9 +314,10 @@ impl<W: Write> RecordWriter<W> {
             stack,
             weight: walk.period,
             state: CpuState::OnCpu,
-            end: match is_right {
-                true => StackEnd::Outermost,
-                false => StackEnd::NotUnwound,
+            end: if is_right {
+                StackEnd::Outermost
+            } else {
+                StackEnd::NotUnwound
             },
         })
     }

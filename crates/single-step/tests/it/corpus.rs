@@ -31,9 +31,10 @@ fn run(program: &PairProgram, length: usize) -> Result<StepReport, Box<dyn Error
     };
     let report = unspool_single_step::run(&request)?;
     let is_well = report.status.is_some_and(|status| status.success());
-    match is_well {
-        true => Ok(report),
-        false => Err(format!("it ends with {:?}", report.status).into()),
+    if is_well {
+        Ok(report)
+    } else {
+        Err(format!("it ends with {:?}", report.status).into())
     }
 }
 

@@ -23,16 +23,18 @@ impl JitDumpWriter {
     }
 
     fn u32(&mut self, number: u32) {
-        self.bytes.extend(match self.little {
-            true => number.to_le_bytes(),
-            false => number.to_be_bytes(),
+        self.bytes.extend(if self.little {
+            number.to_le_bytes()
+        } else {
+            number.to_be_bytes()
         });
     }
 
     fn u64(&mut self, number: u64) {
-        self.bytes.extend(match self.little {
-            true => number.to_le_bytes(),
-            false => number.to_be_bytes(),
+        self.bytes.extend(if self.little {
+            number.to_le_bytes()
+        } else {
+            number.to_be_bytes()
         });
     }
 
@@ -47,9 +49,10 @@ impl JitDumpWriter {
 
     /// The process ID and the thread ID, as one number.
     fn ids(&self) -> u64 {
-        match self.little {
-            true => (88 << 32) | 77,
-            false => (77 << 32) | 88,
+        if self.little {
+            (88 << 32) | 77
+        } else {
+            (77 << 32) | 88
         }
     }
 

@@ -164,9 +164,12 @@ fn a_debug_file_is_fetched_once_and_kept_where_clients_keep_it() {
         format!("/buildid/{}/debuginfo", program.id),
         program.debug.clone(),
     );
-    let server = Server::new(move |asked, stream| match asked == path {
-        true => answer(stream, "200 OK", &debug),
-        false => answer(stream, "404 Not Found", b""),
+    let server = Server::new(move |asked, stream| {
+        if asked == path {
+            answer(stream, "200 OK", &debug);
+        } else {
+            answer(stream, "404 Not Found", b"");
+        }
     });
     assert!(!program.is_whole(&program.look_up(&program.stripped, None)));
     let mut options = program.options(&[&server]);
@@ -221,9 +224,12 @@ fn a_server_that_sends_clients_to_another() {
 fn a_missing_debug_file_falls_back_to_the_executable() {
     let program = program("executable");
     let whole = program.whole.clone();
-    let server = Server::new(move |asked, stream| match asked.ends_with("/executable") {
-        true => answer(stream, "200 OK", &whole),
-        false => answer(stream, "404 Not Found", b""),
+    let server = Server::new(move |asked, stream| {
+        if asked.ends_with("/executable") {
+            answer(stream, "200 OK", &whole);
+        } else {
+            answer(stream, "404 Not Found", b"");
+        }
     });
     let client = || Some(Debuginfod::new(program.options(&[&server])));
     let names = program.look_up(&program.directory.join("gone"), client());

@@ -149,9 +149,10 @@ impl OwnModules {
                 && let Some(bytes) = known.embedded()
             {
                 let stays = known.stays.load(Ordering::Relaxed);
-                let embedded = match stays {
-                    true => ModuleBytes::Permanent(bytes),
-                    false => ModuleBytes::Borrowed(bytes),
+                let embedded = if stays {
+                    ModuleBytes::Permanent(bytes)
+                } else {
+                    ModuleBytes::Borrowed(bytes)
                 };
                 visit(known.loaded(), embedded);
             }

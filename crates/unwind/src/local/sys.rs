@@ -101,9 +101,10 @@ impl StackWindow {
     #[inline]
     pub(super) fn new(captured: &CapturedRegisters, stack: &Range<u64>) -> Self {
         let low = captured.stack_pointer;
-        match stack.contains(&low) {
-            true => StackWindow::between(low, stack.end),
-            false => StackWindow::EMPTY,
+        if stack.contains(&low) {
+            StackWindow::between(low, stack.end)
+        } else {
+            StackWindow::EMPTY
         }
     }
 
@@ -307,9 +308,10 @@ impl ReadablePages {
         if self.known.iter().any(|known| known.get() == page) {
             return true;
         }
-        let is_readable = match self.trusts_modules {
-            true => is_readable(addr),
-            false => is_mapped(page * ReadablePages::SIZE),
+        let is_readable = if self.trusts_modules {
+            is_readable(addr)
+        } else {
+            is_mapped(page * ReadablePages::SIZE)
         };
         let at = self.next.get();
         if let Some(slot) = self.known.get(at)
@@ -509,9 +511,10 @@ pub(super) fn find_object(addr: u64) -> Option<LoadedObject> {
         Some(find) => found_by(find, addr)?,
         None => listed_at(addr)?,
     };
-    let (start, end) = match in_program(found.start, found.end) {
-        true => (program.start, program.end),
-        false => (found.start, found.end),
+    let (start, end) = if in_program(found.start, found.end) {
+        (program.start, program.end)
+    } else {
+        (found.start, found.end)
     };
     Some(LoadedObject {
         start,

@@ -228,9 +228,12 @@ impl RegisterLocations {
 
     /// Sets a register's location; an untracked register stays unknown.
     pub fn set(&mut self, register: u16, place: ResolvedLocation) {
-        *self = RegisterLocations::new(self.stack_pointer(), |other| match other == register {
-            true => place,
-            false => self.get(other).unwrap_or(ResolvedLocation::Unrecoverable),
+        *self = RegisterLocations::new(self.stack_pointer(), |other| {
+            if other == register {
+                place
+            } else {
+                self.get(other).unwrap_or(ResolvedLocation::Unrecoverable)
+            }
         });
     }
 

@@ -141,9 +141,10 @@ impl SmallStep {
         frame: FrameRegisters,
         read: impl Fn(RuntimeAddr, u64) -> Option<[[u8; 8]; 2]>,
     ) -> Option<FrameRegisters> {
-        let base = match self.by_frame_pointer {
-            true => frame.frame_pointer,
-            false => frame.stack_pointer,
+        let base = if self.by_frame_pointer {
+            frame.frame_pointer
+        } else {
+            frame.stack_pointer
         };
         let cfa = base.wrapping_add(self.cfa_offset);
         if cfa <= frame.stack_pointer {
@@ -163,9 +164,10 @@ impl SmallStep {
     }
 
     fn row(self) -> Option<PackedRow> {
-        let base = match self.by_frame_pointer {
-            true => CfaBase::FramePointer,
-            false => CfaBase::StackPointer,
+        let base = if self.by_frame_pointer {
+            CfaBase::FramePointer
+        } else {
+            CfaBase::StackPointer
         };
         let saved = match self.saved_below {
             0 => SavedRegister::Unchanged,

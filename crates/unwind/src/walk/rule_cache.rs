@@ -284,9 +284,10 @@ impl RuleCache<'_> {
             self.entry(slot).store(0, Ordering::Relaxed);
         }
         self.write(code, rule);
-        let owner = match is_owner {
-            true => before,
-            false => while_writing.with_page(address, place),
+        let owner = if is_owner {
+            before
+        } else {
+            while_writing.with_page(address, place)
         };
         word.store(owner.0, Ordering::Release);
     }
@@ -308,9 +309,10 @@ impl RuleCache<'_> {
         let (own, beside) = (self.entry(slot), self.entry(slot ^ 1));
         let before = own.load(Ordering::Relaxed);
         let is_other = (before ^ entry) & (RuleCache::INTERRUPTED | RuleCache::ADDRESS) != 0;
-        let (stays, goes) = match RuleCache::is_at_home(before) && !RuleCache::is_at_home(entry) {
-            true => (before, entry),
-            false => (entry, before),
+        let (stays, goes) = if RuleCache::is_at_home(before) && !RuleCache::is_at_home(entry) {
+            (before, entry)
+        } else {
+            (entry, before)
         };
         // The other entry moves to the neighbouring slot, unless that is in use as an own slot.
         let is_free = || !RuleCache::is_at_home(beside.load(Ordering::Relaxed));

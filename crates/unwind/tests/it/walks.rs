@@ -228,9 +228,10 @@ fn inner(case: &Case) -> Inner {
             .unwrap()
     };
     Inner {
-        code: match case.is_interrupted {
-            true => CodeAddr::Instruction(code),
-            false => CodeAddr::Return(code),
+        code: if case.is_interrupted {
+            CodeAddr::Instruction(code)
+        } else {
+            CodeAddr::Return(code)
         },
         stack_pointer: STACK,
         frame_pointer: above(1),

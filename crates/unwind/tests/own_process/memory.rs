@@ -36,9 +36,10 @@ fn is_mapped(memory: &std::ops::Range<*const u8>) -> bool {
             let (range, rest) = line.split_once(' ').unwrap();
             let (start, end) = range.split_once('-').unwrap();
             let number = |text| usize::from_str_radix(text, 16).unwrap();
-            match rest.starts_with("rw") && (number(start)..number(end)).contains(&known) {
-                true => number(end),
-                false => known,
+            if rest.starts_with("rw") && (number(start)..number(end)).contains(&known) {
+                number(end)
+            } else {
+                known
             }
         })
     };

@@ -252,9 +252,10 @@ fn run(kind: ThreadKind, plugins: &[CString; 2]) -> Box<SampledThread> {
     // The standard library's one is small: it is only for messages.
     let stack = libc::stack_t {
         ss_sp: vec![0_u8; 1 << 18].leak().as_mut_ptr().cast(),
-        ss_flags: match kind.on_alternate_stack {
-            true => 0,
-            false => libc::SS_DISABLE,
+        ss_flags: if kind.on_alternate_stack {
+            0
+        } else {
+            libc::SS_DISABLE
         },
         ss_size: 1 << 18,
     };

@@ -137,9 +137,10 @@ impl Stepper for WalkRegisters {
             found.set(RSP, caller.stack_pointer);
             found.set(RIP, caller.code);
             Some(CaseOutcome {
-                kind: match row.signal_frame {
-                    true => StepKind::Interrupted,
-                    false => StepKind::Caller,
+                kind: if row.signal_frame {
+                    StepKind::Interrupted
+                } else {
+                    StepKind::Caller
                 },
                 cfa: Some(caller.stack_pointer),
                 registers: found,

@@ -42,9 +42,10 @@ pub(super) unsafe fn call_with_room(
     argument: *mut c_void,
 ) {
     // The reserve is never given back, even by a process that shares this one's memory.
-    let reserve = match has_room(own) {
-        true => ptr::null_mut(),
-        false => RESERVE.swap(ptr::null_mut(), Ordering::AcqRel),
+    let reserve = if has_room(own) {
+        ptr::null_mut()
+    } else {
+        RESERVE.swap(ptr::null_mut(), Ordering::AcqRel)
     };
     if reserve.is_null() {
         // SAFETY: the caller's promise.

@@ -93,9 +93,10 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     let has_returned =
         |result: &CallResult| matches!(&result.end, CallEnd::Returned(lost) if lost.is_empty());
     let is_clean = report.calls.iter().all(has_returned) && !report.report.has_findings();
-    Ok(ExitCode::from(match is_clean {
-        true => 0,
-        false => ExitCodes::FINDINGS,
+    Ok(ExitCode::from(if is_clean {
+        0
+    } else {
+        ExitCodes::FINDINGS
     }))
 }
 

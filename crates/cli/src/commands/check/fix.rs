@@ -48,9 +48,10 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     }
     if fixed.fixed > 0 || !fixed.refused.is_empty() {
         let (gone, stay) = (fixed.fixed, fixed.refused.len());
-        let (fixed, stay) = match args.fix {
-            true => ("fixed", format!("{stay} stay")),
-            false => ("would be fixed", format!("{stay} would stay")),
+        let (fixed, stay) = if args.fix {
+            ("fixed", format!("{stay} stay"))
+        } else {
+            ("would be fixed", format!("{stay} would stay"))
         };
         output::notice(&format_args!(
             "{}: {gone} findings {fixed}, {stay}",

@@ -50,9 +50,10 @@ fn repair_archive(path: &Path, archive: &Archive) -> anyhow::Result<Option<Vec<u
             path.display()
         );
     }
-    match others.is_empty() {
-        true => Ok(None),
-        false => Ok(Some(archive.with(&others)?)),
+    if others.is_empty() {
+        Ok(None)
+    } else {
+        Ok(Some(archive.with(&others)?))
     }
 }
 

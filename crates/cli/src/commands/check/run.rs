@@ -54,9 +54,10 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
     }
     report_limits(&report, limit);
     let is_failure = report.has_findings() || report.timed_out || report.is_without_calls();
-    Ok(ExitCode::from(match is_failure {
-        true => ExitCodes::FINDINGS,
-        false => 0,
+    Ok(ExitCode::from(if is_failure {
+        ExitCodes::FINDINGS
+    } else {
+        0
     }))
 }
 

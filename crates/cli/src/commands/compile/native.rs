@@ -68,9 +68,10 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    Ok(match reading.problems.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(ExitCodes::FINDINGS),
+    Ok(if reading.problems.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ExitCodes::FINDINGS)
     })
 }
 

@@ -38,9 +38,10 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
         Format::Json => json(&changes)?,
     }
     Ok(
-        match is_clean && count(&changes, Compatibility::Breaking) == 0 {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::from(ExitCodes::FINDINGS),
+        if is_clean && count(&changes, Compatibility::Breaking) == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(ExitCodes::FINDINGS)
         },
     )
 }

@@ -54,9 +54,10 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
         output::write_document(&mut output::results(), JsonLayout::Rows, "ctf-dump", &body)?;
     }
     out.flush()?;
-    Ok(match is_clean {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(ExitCodes::FINDINGS),
+    Ok(if is_clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ExitCodes::FINDINGS)
     })
 }
 

@@ -51,9 +51,10 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         ARRAYS_IN_ORDER,
         target::Effort::all(),
     )?;
-    Ok(match is_read && lost.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(ExitCodes::FINDINGS),
+    Ok(if is_read && lost.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ExitCodes::FINDINGS)
     })
 }
 

@@ -107,16 +107,18 @@ fn answer(
     out.flush()?;
     if !is_found {
         let path = source.file.display();
-        match schema == SYMBOL && is_symbol_of(&inputs, name)? {
-            true => output::error(&format_args!(
+        if schema == SYMBOL && is_symbol_of(&inputs, name)? {
+            output::error(&format_args!(
                 "{path}: the symbol {name:?} has no type there. GNU ld keeps the types of exported symbols only; `unspool ctf link *.o --into {path}` \
-                 puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"
-            )),
-            false => output::error(&format_args!("{path}: nothing is named {name:?}")),
+             puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"
+            ));
+        } else {
+            output::error(&format_args!("{path}: nothing is named {name:?}"));
         }
     }
-    Ok(match is_found && is_clean {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(ExitCodes::FINDINGS),
+    Ok(if is_found && is_clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ExitCodes::FINDINGS)
     })
 }

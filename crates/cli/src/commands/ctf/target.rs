@@ -129,9 +129,10 @@ pub(super) fn write(
     effort: Effort,
 ) -> anyhow::Result<()> {
     let writer = |symbols, elf| CtfWriter {
-        compress: match target.uncompressed {
-            true => Compress::No,
-            false => Compress::SmallestUpTo(effort.searched),
+        compress: if target.uncompressed {
+            Compress::No
+        } else {
+            Compress::SmallestUpTo(effort.searched)
         },
         symbols,
         elf,

@@ -35,9 +35,10 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
         Some(path) => commands::write(path, &bytes, None)?,
         None => output::print(&bytes)?,
     }
-    Ok(match is_clean {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(ExitCodes::FINDINGS),
+    Ok(if is_clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ExitCodes::FINDINGS)
     })
 }
 

@@ -47,9 +47,10 @@ fn recording(trials: &Trials) -> HostCheck {
         Ok(recorded) => check("works").meaning(format!(
             "samples by {}, {}",
             recorded.event,
-            match recorded.has_kernel {
-                true => "with the kernel's frames",
-                false => "without the kernel's frames",
+            if recorded.has_kernel {
+                "with the kernel's frames"
+            } else {
+                "without the kernel's frames"
             }
         )),
         Err(error) => HostCheck {
@@ -290,9 +291,10 @@ fn capabilities(privileges: Privileges) -> HostCheck {
     ];
     let held = wanted.into_iter().filter(|wanted| privileges.has(*wanted));
     let held: Vec<&str> = held.map(Capability::name).collect();
-    let value = match held.is_empty() {
-        true => "none".to_owned(),
-        false => held.join(" "),
+    let value = if held.is_empty() {
+        "none".to_owned()
+    } else {
+        held.join(" ")
     };
     HostCheck::ok("capabilities", "capabilities", value).meaning(
         "CAP_PERFMON: all of record; CAP_SYS_PTRACE: stack PID of any process; CAP_IPC_LOCK: large ring buffers; \

@@ -167,12 +167,11 @@ fn write(text: &str) {
 /// The part of a text that fits into a line.
 fn cut(text: &str, width: usize) -> String {
     let text = EscapedText(text).to_string();
-    match text.chars().count() > width {
-        false => text,
-        true => {
-            let cut: String = text.chars().take(width.saturating_sub(1)).collect();
-            cut + "…"
-        }
+    if text.chars().count() <= width {
+        text
+    } else {
+        let cut: String = text.chars().take(width.saturating_sub(1)).collect();
+        cut + "…"
     }
 }
 
@@ -237,9 +236,10 @@ impl Draw for ScreenDisplay {
             let end = if n == 0 { "" } else { "\r\n" };
             // The rest of the line is erased first: in the last column, that would erase the last
             // letter.
-            let _ = match self.is_bold && n == 0 {
-                true => write!(text, "{end}\x1b[K\x1b[1m{line}\x1b[0m"),
-                false => write!(text, "{end}\x1b[K{line}"),
+            let _ = if self.is_bold && n == 0 {
+                write!(text, "{end}\x1b[K\x1b[1m{line}\x1b[0m")
+            } else {
+                write!(text, "{end}\x1b[K{line}")
             };
         }
         if lines.len() < height {

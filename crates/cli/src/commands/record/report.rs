@@ -168,9 +168,10 @@ impl<'a> RecordReport<'a> {
             "walks": summary.walks.as_ref().map(walks),
             "notices": self.notices,
         });
-        match self.args.cmd.is_empty() {
-            true => output::document("record", &body),
-            false => output::write_document(&mut io::stderr(), JsonLayout::Line, "record", &body),
+        if self.args.cmd.is_empty() {
+            output::document("record", &body)
+        } else {
+            output::write_document(&mut io::stderr(), JsonLayout::Line, "record", &body)
         }
     }
 }

@@ -118,12 +118,11 @@ impl Page<'_> {
 
     /// A weight with its unit.
     fn weight(&self, weight: u64) -> String {
-        match self.view.is_time() {
-            true => {
-                let millis = weight / 1_000_000;
-                format!("{}.{:03} s", GroupedDigits(millis / 1000), millis % 1000)
-            }
-            false => format!("{} {}", GroupedDigits(weight), self.view.unit()),
+        if self.view.is_time() {
+            let millis = weight / 1_000_000;
+            format!("{}.{:03} s", GroupedDigits(millis / 1000), millis % 1000)
+        } else {
+            format!("{} {}", GroupedDigits(weight), self.view.unit())
         }
     }
 
@@ -313,9 +312,10 @@ pub(in crate::commands) fn with_module(function: &ProfileFunction) -> String {
 
 fn marked(function: &ProfileFunction, mark: &str) -> String {
     let ProfileFunction { name, module, .. } = function;
-    match name.starts_with('[') {
-        true => format!("{name}{mark}"),
-        false => format!("{name}{mark}  [{}]", module.trim_matches(['[', ']'])),
+    if name.starts_with('[') {
+        format!("{name}{mark}")
+    } else {
+        format!("{name}{mark}  [{}]", module.trim_matches(['[', ']']))
     }
 }
 

@@ -157,9 +157,10 @@ impl<'f, W: Write> Printer<'f, W> {
         let (fields, out) = (self.fields, &mut self.buffer);
         if fields.comm {
             let name = escape_bytes(name);
-            let width = match fields.ip && sample.has_stack {
-                true => 0,
-                false => 16_usize,
+            let width = if fields.ip && sample.has_stack {
+                0
+            } else {
+                16_usize
             };
             out.resize(out.len() + width.saturating_sub(name.len()), b' ');
             out.extend_from_slice(&name);
@@ -193,9 +194,10 @@ impl<'f, W: Write> Printer<'f, W> {
             let (seconds, rest) = (sample.time / 1_000_000_000, sample.time % 1_000_000_000);
             decimal(out, seconds, 5);
             out.push(b'.');
-            match self.in_nanoseconds {
-                true => zeros(out, rest, 9),
-                false => zeros(out, rest / 1000, 6),
+            if self.in_nanoseconds {
+                zeros(out, rest, 9);
+            } else {
+                zeros(out, rest / 1000, 6);
             }
             out.extend(b": ");
         }

@@ -218,9 +218,10 @@ impl ObjectVerification {
 
     /// The exit status.
     fn status(&self) -> u8 {
-        match self.differences() == 0 && self.bad_entries == 0 {
-            true => 0,
-            false => ExitCodes::FINDINGS,
+        if self.differences() == 0 && self.bad_entries == 0 {
+            0
+        } else {
+            ExitCodes::FINDINGS
         }
     }
 
@@ -297,9 +298,10 @@ fn prove(
 ) -> anyhow::Result<ObjectVerification> {
     let read = proof::prove(object, &table.table)?;
     // Unproven code is not run.
-    let run = match read.unproven.is_empty() {
-        true => Some(native::run_apart(object, outline)?),
-        false => None,
+    let run = if read.unproven.is_empty() {
+        Some(native::run_apart(object, outline)?)
+    } else {
+        None
     };
     Ok(ObjectVerification {
         read,

@@ -90,9 +90,10 @@ impl ServedPage {
             }
             _ => ("404 Not Found", &b"There is no such page.\n"[..]),
         };
-        let kind = match body.starts_with(b"<") {
-            true => "text/html",
-            false => "text/plain",
+        let kind = if body.starts_with(b"<") {
+            "text/html"
+        } else {
+            "text/plain"
         };
         write!(
             stream,

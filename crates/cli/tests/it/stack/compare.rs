@@ -297,9 +297,10 @@ pub(crate) fn base(name: &str) -> String {
             _ => {}
         }
     }
-    let own = match with_parameters.is_empty() {
-        true => last,
-        false => with_parameters,
+    let own = if with_parameters.is_empty() {
+        last
+    } else {
+        with_parameters
     };
     let is_closure = own.starts_with('{');
     if is_closure { "{closure}".into() } else { own }

@@ -155,9 +155,10 @@ fn threads_of_musl_are_complete() {
     let report = report(&program.directory, &[&running.pid().to_string()]);
     assert_eq!(report.threads.len(), 2);
     for (tid, stack) in &report.threads {
-        let outer = match *tid == running.pid() {
-            true => "main",
-            false => "in_thread",
+        let outer = if *tid == running.pid() {
+            "main"
+        } else {
+            "in_thread"
         };
         assert!(
             has_functions(stack, &["waits", "calls", outer]),

@@ -364,9 +364,10 @@ fn value(opcode: u8, is_wide: bool, insn: &[u8]) -> Option<u64> {
     let value = i32::from_le_bytes(*insn.last_chunk()?);
     // It is sign-extended where 8 bytes are written: by `push`, and with REX.W.
     let is_signed = opcode == 0x68 || is_wide;
-    Some(match is_signed {
-        true => i64::from(value).cast_unsigned(),
-        false => value.cast_unsigned().into(),
+    Some(if is_signed {
+        i64::from(value).cast_unsigned()
+    } else {
+        value.cast_unsigned().into()
     })
 }
 

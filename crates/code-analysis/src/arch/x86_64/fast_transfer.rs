@@ -224,9 +224,10 @@ impl X86FastInsn<'_> {
     #[must_use]
     #[inline]
     pub fn is_nop(&self) -> bool {
-        match self.is_two_byte {
-            false => self.opcode == 0x90 && self.rex & 1 == 0,
-            true => self.opcode == 0x1f,
+        if !self.is_two_byte {
+            self.opcode == 0x90 && self.rex & 1 == 0
+        } else {
+            self.opcode == 0x1f
         }
     }
 
@@ -241,9 +242,10 @@ impl X86FastInsn<'_> {
     /// Control flow is [separate](X86FastInsn::flow).
     #[inline]
     fn emit(&self, see: &mut impl FnMut(Op)) -> Option<()> {
-        match self.is_two_byte {
-            false => self.emit_one_byte(see),
-            true => self.emit_two_byte(see),
+        if !self.is_two_byte {
+            self.emit_one_byte(see)
+        } else {
+            self.emit_two_byte(see)
         }
     }
 
@@ -282,19 +284,28 @@ impl X86FastInsn<'_> {
             }
             0x63 | 0x69 | 0x6b => self.change_register(false, see)?,
             0x80 | 0x81 | 0x83 => self.compute_with_number(see)?,
-            0x88 => match self.is_in_memory() {
-                true => self.store(1, see),
-                false => self.change_operand(true, see)?,
-            },
-            0x89 => match self.is_in_memory() {
-                true => self.store_register(see)?,
-                false => self.copy(self.operand(), self.reg(), see)?,
-            },
+            0x88 => {
+                if self.is_in_memory() {
+                    self.store(1, see);
+                } else {
+                    self.change_operand(true, see)?;
+                }
+            }
+            0x89 => {
+                if self.is_in_memory() {
+                    self.store_register(see)?;
+                } else {
+                    self.copy(self.operand(), self.reg(), see)?;
+                }
+            }
             0x8a => self.change_register(true, see)?,
-            0x8b => match self.is_in_memory() {
-                true => self.load(see)?,
-                false => self.copy(self.reg(), self.operand(), see)?,
-            },
+            0x8b => {
+                if self.is_in_memory() {
+                    self.load(see)?;
+                } else {
+                    self.copy(self.reg(), self.operand(), see)?;
+                }
+            }
             0x8d => self.take_address(see)?,
             0x90 if self.rex & 1 == 0 => {}
             0x98 => change(RAX, see)?,
@@ -302,10 +313,13 @@ impl X86FastInsn<'_> {
             0xb0..=0xb7 => change(register(self.of_byte(self.rm(self.opcode))), see)?,
             0xb8..=0xbf => change(register(self.rm(self.opcode)), see)?,
             0xc0 | 0xc1 | 0xd0..=0xd3 => self.change_operand(is_byte, see)?,
-            0xc6 | 0xc7 => match self.is_in_memory() {
-                true => self.store(if is_byte { 1 } else { self.size() }, see),
-                false => self.change_operand(is_byte, see)?,
-            },
+            0xc6 | 0xc7 => {
+                if self.is_in_memory() {
+                    self.store(if is_byte { 1 } else { self.size() }, see);
+                } else {
+                    self.change_operand(is_byte, see)?;
+                }
+            }
             0xf6 | 0xf7 => match digit(self.modrm()) {
                 2 | 3 => self.change_operand(is_byte, see)?,
                 _ => {
@@ -362,9 +376,10 @@ impl X86FastInsn<'_> {
 
     /// The register with this encoding, which may be a byte register's.
     fn whole(&self, number: u8, is_byte: bool) -> u8 {
-        register(match is_byte {
-            true => self.of_byte(number),
-            false => number,
+        register(if is_byte {
+            self.of_byte(number)
+        } else {
+            number
         })
     }
 
@@ -401,9 +416,10 @@ impl X86FastInsn<'_> {
 
     fn copy(&self, to: u8, from: u8, see: &mut impl FnMut(Op)) -> Option<()> {
         let (to, from) = (register(to), register(from));
-        match self.is_wide() {
-            true => see(Op::Add { to, from, bytes: 0 }),
-            false => change(to, see)?,
+        if self.is_wide() {
+            see(Op::Add { to, from, bytes: 0 });
+        } else {
+            change(to, see)?;
         }
         Some(())
     }

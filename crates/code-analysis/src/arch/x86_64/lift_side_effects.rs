@@ -257,9 +257,10 @@ fn lift_low_bits(insn: &Instruction, bits: u8, ops: &mut Vec<SideEffect>) -> boo
                 return false;
             };
             let is_single = matches!(insn.mnemonic(), Mnemonic::Movss | Mnemonic::Vmovss);
-            ops.push(match is_single {
-                true => SideEffect::Insert { to, from },
-                false => SideEffect::Copy { to, from, bits },
+            ops.push(if is_single {
+                SideEffect::Insert { to, from }
+            } else {
+                SideEffect::Copy { to, from, bits }
             });
         }
         (OpKind::Register, OpKind::Memory) => {

@@ -192,9 +192,10 @@ fn concrete(value: AbstractValue, entry: &[u64; 16], abi_info: &AbiInfo) -> Opti
     match value.fact() {
         ValueFact::EntryValue(register, offset) => {
             let register = u8::try_from(register.0).ok()?;
-            let origin = match register == abi_info.stack_pointer {
-                true => ENTRY,
-                false => *entry.get(usize::from(register))?,
+            let origin = if register == abi_info.stack_pointer {
+                ENTRY
+            } else {
+                *entry.get(usize::from(register))?
             };
             Some(origin.wrapping_add_signed(offset.into()))
         }

@@ -42,9 +42,10 @@ pub(crate) fn wait(pid: pid_t) -> io::Result<c_int> {
     let into: *mut c_int = &raw mut raw;
     // SAFETY: `into` points to one `int` of this function.
     checked(unsafe { libc::waitpid(pid, into, 0) }.into())?;
-    match libc::WIFSTOPPED(raw) {
-        true => Ok(libc::WSTOPSIG(raw)),
-        false => Err(io::Error::other(format!("the child ended: {raw:#x}"))),
+    if libc::WIFSTOPPED(raw) {
+        Ok(libc::WSTOPSIG(raw))
+    } else {
+        Err(io::Error::other(format!("the child ended: {raw:#x}")))
     }
 }
 

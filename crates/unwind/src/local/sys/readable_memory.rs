@@ -85,9 +85,10 @@ impl ReadableMemory {
             return stack;
         }
         let page = addr.0 & !(ReadablePages::SIZE - 1);
-        match is_readable(addr.0) {
-            true => ReadableMemory::between(page, page.saturating_add(ReadablePages::SIZE)),
-            false => ReadableMemory::NOTHING,
+        if is_readable(addr.0) {
+            ReadableMemory::between(page, page.saturating_add(ReadablePages::SIZE))
+        } else {
+            ReadableMemory::NOTHING
         }
     }
 
@@ -164,9 +165,10 @@ const MAX_STACK_BYTES: u64 = 128 << 20;
 fn end_of_stack(stack_pointer: u64) -> u64 {
     let main = main_stack_end();
     let is_on_main = stack_pointer < main && main - stack_pointer <= MAX_STACK_BYTES;
-    match is_on_main || is_main_thread() {
-        true => main,
-        false => control_block(),
+    if is_on_main || is_main_thread() {
+        main
+    } else {
+        control_block()
     }
 }
 

@@ -35,9 +35,10 @@ impl RuleCacheSize {
     pub const fn from_bytes(bytes: usize) -> Result<Self, RuleCacheSizeError> {
         let pages = bytes / Self::PAGE_BYTES;
         let is_between = Self::MIN.pages <= pages && pages <= Self::MAX.pages;
-        match bytes.is_power_of_two() && is_between {
-            true => Ok(RuleCacheSize { pages }),
-            false => Err(RuleCacheSizeError),
+        if bytes.is_power_of_two() && is_between {
+            Ok(RuleCacheSize { pages })
+        } else {
+            Err(RuleCacheSizeError)
         }
     }
 
