@@ -195,7 +195,7 @@ pub struct NamedProfile<'a> {
 impl<'a> NamedProfile<'a> {
     /// Names each frame by `names`, which has most of them, and then by the names in the profile.
     #[must_use]
-    pub fn new(profile: &'a Profile, names: &impl NameResolver) -> NamedProfile<'a> {
+    pub fn new(profile: &'a Profile, names: &dyn NameResolver) -> NamedProfile<'a> {
         let recorded = RecordedSymbols::new(profile.symbols());
         let mut named = NamedProfile {
             profile,

@@ -95,7 +95,12 @@ impl Profile {
     ///
     /// It cannot be read, is not a profile, has another version, or has a complete block that is
     /// invalid.
-    pub fn read(from: impl Read) -> Result<Profile, FileError> {
+    pub fn read(mut from: impl Read) -> Result<Profile, FileError> {
+        Profile::read_from(&mut from)
+    }
+
+    /// The same, compiled in this crate.
+    fn read_from(from: &mut dyn Read) -> Result<Profile, FileError> {
         let mut reader = ProfileReader::new(from)?;
         reader.read_more()?;
         Ok(reader.profile)

@@ -253,9 +253,7 @@ pub fn inject<W: Write + Seek>(
 
 /// The result of [`import`].
 #[derive(Debug)]
-pub struct ImportSummary<W> {
-    /// The output.
-    pub out: W,
+pub struct ImportSummary {
     /// The number of its samples, and how complete their stacks are.
     pub completeness: Completeness,
     /// Samples of other events, which were left out.
@@ -270,13 +268,24 @@ pub struct ImportSummary<W> {
 /// # Errors
 ///
 /// [`ImportError`]. The [`ReadSummary`] reports damaged parts of the recording.
-pub fn import<W: Write>(
+pub fn import(
     file: &DataFile,
     event: usize,
-    out: W,
+    mut out: impl Write,
     finder: unspool_symbols::ModuleFinder,
     store: Store,
-) -> Result<ImportSummary<W>, ImportError> {
+) -> Result<ImportSummary, ImportError> {
+    import_to(file, event, &mut out, finder, store)
+}
+
+/// The same, compiled in this crate.
+fn import_to(
+    file: &DataFile,
+    event: usize,
+    out: &mut dyn Write,
+    finder: unspool_symbols::ModuleFinder,
+    store: Store,
+) -> Result<ImportSummary, ImportError> {
     let Replay {
         processes,
         unwinder,
@@ -297,8 +306,8 @@ pub fn import<W: Write>(
     });
     let summary = summary.map_err(ImportError::Write)?;
     let written = writer.finish(last);
+    written.out.map_err(ImportError::Write)?;
     Ok(ImportSummary {
-        out: written.out.map_err(ImportError::Write)?,
         completeness: written.completeness,
         other_events: others,
         summary,

@@ -325,12 +325,23 @@ impl Recording {
     ///
     /// [`RecordError`]. A failure to write the whole profile is not an error: the [`RecordSummary`]
     /// reports it.
-    pub fn run<W: Write>(
+    pub fn run(
         self,
-        out: W,
+        mut out: impl Write,
         store: Store,
         meta: Meta,
         mut tell: impl FnMut(RecordUpdate<'_>),
+    ) -> Result<RecordSummary, RecordError> {
+        self.run_to(&mut out, store, meta, &mut tell)
+    }
+
+    /// The same, compiled in this crate.
+    fn run_to(
+        self,
+        out: &mut dyn Write,
+        store: Store,
+        meta: Meta,
+        tell: &mut dyn FnMut(RecordUpdate<'_>),
     ) -> Result<RecordSummary, RecordError> {
         let mut running = self.begin(out, store, meta)?;
         let _prompt = PriorityBoost::new();

@@ -133,7 +133,8 @@ fn say_ending(path: &Path, profile: &Profile) {
 fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(Profile, bool)> {
     let event = event.map_or(Ok(0), |event| find(path, file, event))?;
     let (finder, store) = (ModuleFinder::from_environment(), store(false, None)?);
-    let imported = unspool_sampler::import(file, event, Vec::new(), finder, store);
+    let mut profile = Vec::new();
+    let imported = unspool_sampler::import(file, event, &mut profile, finder, store);
     let imported = imported.with_context(|| path.display().to_string())?;
     report_problems(path, file, &imported.summary);
     if imported.other_events > 0 {
@@ -147,7 +148,7 @@ fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(
             others.map(name).collect::<Vec<_>>().join(", ")
         ));
     }
-    let profile = Profile::read(imported.out.as_slice())?;
+    let profile = Profile::read(profile.as_slice())?;
     Ok((profile, is_complete(file, &imported.summary)))
 }
 

@@ -639,9 +639,10 @@ fn a_recording_of_perf_becomes_a_profile() {
     let file = DataFile::open(&path).unwrap();
     let finder = unspool_symbols::ModuleFinder::from_environment();
     let store = Store::from_environment().without_cache();
-    let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
+    let mut bytes = Vec::new();
+    let imported = import(&file, 0, &mut bytes, finder, store).unwrap();
     assert_eq!((imported.summary.cut, imported.other_events), (None, 0));
-    let profile = Profile::read(imported.out.as_slice()).unwrap();
+    let profile = Profile::read(bytes.as_slice()).unwrap();
     assert_eq!(
         imported.completeness.samples(),
         profile.samples().len() as u64
@@ -655,8 +656,9 @@ fn imported(path: &Path) -> Profile {
     let file = DataFile::open(path).unwrap();
     let finder = unspool_symbols::ModuleFinder::from_environment();
     let store = Store::from_environment().without_cache();
-    let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
-    Profile::read(imported.out.as_slice()).unwrap()
+    let mut bytes = Vec::new();
+    import(&file, 0, &mut bytes, finder, store).unwrap();
+    Profile::read(bytes.as_slice()).unwrap()
 }
 
 /// The addresses of samples in a recording, sorted, as perf prints them.
@@ -770,8 +772,9 @@ fn an_imported_process_is_not_looked_for_in_this_system() {
     for event in 0..2 {
         let finder = unspool_symbols::ModuleFinder::from_environment();
         let store = Store::from_environment().without_cache();
-        let imported = import(&file, event, Vec::new(), finder, store).unwrap();
-        let profile = Profile::read(imported.out.as_slice()).unwrap();
+        let mut bytes = Vec::new();
+        let imported = import(&file, event, &mut bytes, finder, store).unwrap();
+        let profile = Profile::read(bytes.as_slice()).unwrap();
         samples += imported.completeness.samples();
         assert!(imported.completeness.samples() > 0 && imported.other_events > 0);
         assert_eq!(profile.meta().event.name, file.events()[event].name);
