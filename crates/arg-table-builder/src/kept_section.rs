@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use unspool_elf::ElfFile;
-use unspool_rows::{Abi, Arch};
+use unspool_rows::Abi;
 
 /// The section's name.
 const SECTION: &str = ".unspool.kept";
@@ -70,12 +70,10 @@ fn place(text: &str, abi: Abi) -> Option<(u8, i32)> {
         "" => 0,
         offset => offset.parse().ok()?,
     };
-    let base = match (abi.arch, register) {
-        (Arch::X86_64, "rbp") => 6,
-        (Arch::X86_64, "rsp") => 7,
-        _ => return None,
-    };
-    Some((base, offset))
+    let spec = abi.arch.spec();
+    let mut bases = spec.frame_pointer.into_iter().chain([spec.stack_pointer]);
+    let base = bases.find(|base| abi.arch.assembler_name(*base) == Some(register))?;
+    Some((u8::try_from(base.0).ok()?, offset))
 }
 
 #[cfg(test)]
@@ -84,10 +82,7 @@ mod tests {
 
     #[test]
     fn operands_are_read() {
-        let abi = Abi {
-            arch: Arch::X86_64,
-            endian: unspool_rows::Endian::Little,
-        };
+        let abi = Abi::X86_64;
         assert_eq!(place("-24(%rbp)", abi), Some((6, -24)));
         assert_eq!(place("(%rsp)", abi), Some((7, 0)));
         assert_eq!(place("8(%rsp)", abi), Some((7, 8)));

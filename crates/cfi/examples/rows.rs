@@ -5,7 +5,7 @@ use std::error::Error;
 
 use object::{Object, ObjectSection};
 use unspool_cfi::{CfiSection, SectionKind, read_table};
-use unspool_rows::{Abi, Arch, Endian, Vaddr};
+use unspool_rows::{Abi, Vaddr};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1);
@@ -18,10 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         address: Vaddr(section.address()),
         text_base: None,
         data_base: None,
-        abi: Abi {
-            arch: Arch::X86_64,
-            endian: Endian::Little,
-        },
+        abi: Abi::X86_64,
     });
     print!("{}", reading.table);
     for problem in reading.problems {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use unspool_rows::arch::{Arch, RegisterName};
+use unspool_rows::arch::RegisterName;
 use unspool_rows::{Abi, Expression, RaState, Register, Vaddr};
 
 use crate::CfiSection;
@@ -114,7 +114,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
 
     /// The instructions with two high bits of zero.
     fn decode_extended(&mut self, opcode: u8, offset: u64) -> Result<Instruction<'a>, CfiError> {
-        let is_aarch64 = self.section.abi.arch == Arch::Aarch64;
+        let has_signatures = self.section.abi.arch.spec().ra_sign_state.is_some();
         let cursor = &mut self.reader;
         Ok(match opcode {
             0x00 => Instruction::Nop,
@@ -140,9 +140,9 @@ impl<'s, 'a> Instructions<'s, 'a> {
                 Instruction::DefCfa(register, self.scaled(offset)?)
             }
             0x13 => Instruction::DefCfaOffset(self.scaled(offset)?),
-            0x2b if is_aarch64 => return self.set_ra_state(offset),
-            0x2c if is_aarch64 => Instruction::NegateRaStateWithPc,
-            0x2d if is_aarch64 => Instruction::NegateRaState,
+            0x2b if has_signatures => return self.set_ra_state(offset),
+            0x2c if has_signatures => Instruction::NegateRaStateWithPc,
+            0x2d if has_signatures => Instruction::NegateRaState,
             0x2e => Instruction::ArgsSize(cursor.uleb()?),
             _ => return Err(CfiError::Instruction { opcode, offset }),
         })

@@ -1,12 +1,8 @@
 //! The address of a module's thread-local storage in a thread.
 
 use unspool_dwarf_types::variables::VariableStack as _;
-use unspool_rows::Arch;
 
 use crate::variables::WalkedStack;
-
-/// `fs.base` of x86-64, the thread pointer.
-const FS_BASE: u16 = 58;
 
 /// The start of the thread-local block of a frame's module in the frame's thread, or why it is
 /// unknown.
@@ -15,9 +11,8 @@ const FS_BASE: u16 = 58;
 /// Handling For Thread-Local Storage, §3.4.6: variant II). The dynamic loader has placed those of
 /// shared objects.
 pub(crate) fn block(walked: &WalkedStack<'_, '_>, number: usize) -> Result<u64, &'static str> {
-    if walked.snapshot.abi().arch != Arch::X86_64 {
-        return Err("where that is is known on x86-64 only");
-    }
+    let register = walked.snapshot.abi().arch.spec().thread_pointer;
+    let register = register.ok_or("where that is is known on x86-64 only")?;
     let frame = walked.stack.frames.get(number);
     let at = frame.and_then(|frame| walked.unwinder.locate(frame.code));
     let (Some(frame), Some(at)) = (frame, at) else {
@@ -42,7 +37,7 @@ pub(crate) fn block(walked: &WalkedStack<'_, '_>, number: usize) -> Result<u64, 
     let size = segment.mem_size.saturating_sub(first);
     let size = size.checked_next_multiple_of(align);
     let size = size.and_then(|size| size.checked_add(first));
-    let pointer = walked.register(0, FS_BASE);
+    let pointer = walked.register(0, register.0);
     let pointer = pointer.ok_or("the thread pointer is not known")?;
     size.and_then(|size| pointer.checked_sub(size))
         .ok_or("it is larger than the address space")

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use unspool_rows::arch::DefaultRule;
 use unspool_rows::encoding;
-use unspool_rows::{Abi, Arch, Endian, Register, RegisterRule, Row, Table, Vaddr};
+use unspool_rows::{Abi, Arch, Register, RegisterRule, Row, Table, Vaddr};
 
 /// A distinct row, by index in [`Outline::rows`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +58,7 @@ impl<'t> Outline<'t> {
     /// The table is not for x86-64, or is empty.
     pub fn from_table(table: &'t Table) -> Result<Outline<'t>, OutlineError> {
         let abi = table.abi();
-        if abi.arch != Arch::X86_64 || abi.endian != Endian::Little {
+        if abi != Abi::X86_64 {
             return Err(OutlineError::Arch(abi.arch));
         }
         let mut outline = Outline {

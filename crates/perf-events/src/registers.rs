@@ -7,17 +7,27 @@ use unspool_rows::{Arch, Register};
 const X86_64: [u8; 17] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23, 8];
 
 /// x0 to x30 and sp have their DWARF numbers; the program counter follows.
-const AARCH64_COUNT: u8 = 33;
+const AARCH64: [u8; 33] = [
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+    26, 27, 28, 29, 30, 31, 32,
+];
+
+/// The kernel's numbers of the registers that an unwinder needs, in DWARF order.
+fn perf_numbers(arch: Arch) -> &'static [u8] {
+    match arch {
+        Arch::X86_64 => &X86_64,
+        Arch::Aarch64 => &AARCH64,
+        _ => &[],
+    }
+}
 
 /// The mask of registers that an unwinder needs, for `sample_regs_user`; `None` for other
 /// architectures.
 #[must_use]
 pub fn user_mask(arch: Arch) -> Option<u64> {
-    match arch {
-        Arch::X86_64 => Some(X86_64.iter().fold(0, |mask, number| mask | 1 << number)),
-        Arch::Aarch64 => Some((1 << AARCH64_COUNT) - 1),
-        _ => None,
-    }
+    let numbers = perf_numbers(arch).iter();
+    let mask = numbers.fold(0, |mask, number| mask | 1 << number);
+    (mask != 0).then_some(mask)
 }
 
 /// The user registers in a sample.
@@ -33,8 +43,7 @@ impl<'r> SampledRegisters<'r> {
     }
 
     /// A register by the kernel's number.
-    #[must_use]
-    pub fn by_perf_number(&self, number: u8) -> Option<u64> {
+    fn by_perf_number(&self, number: u8) -> Option<u64> {
         let bit = 1_u64.checked_shl(number.into())?;
         if self.mask & bit == 0 {
             return None;
@@ -49,26 +58,14 @@ impl<'r> SampledRegisters<'r> {
     /// pointer's.
     #[must_use]
     pub fn get(&self, arch: Arch, register: Register) -> Option<u64> {
-        match arch {
-            Arch::X86_64 => {
-                let number = X86_64.get(usize::from(register.0))?;
-                self.by_perf_number(*number)
-            }
-            Arch::Aarch64 => self.by_perf_number(u8::try_from(register.0).ok()?),
-            _ => None,
-        }
+        let number = perf_numbers(arch).get(usize::from(register.0))?;
+        self.by_perf_number(*number)
     }
 
     /// All registers that have a DWARF number in the unwinder.
     pub fn iter(self, arch: Arch) -> impl Iterator<Item = (Register, u64)> + 'r {
-        let numbers = match arch {
-            Arch::X86_64 => 0..17,
-            Arch::Aarch64 => 0..AARCH64_COUNT.into(),
-            _ => 0..0,
-        };
-        numbers.filter_map(move |number| {
-            let register = Register(number);
-            Some((register, self.get(arch, register)?))
-        })
+        let numbers = (0..).map(Register).zip(perf_numbers(arch));
+        numbers
+            .filter_map(move |(register, number)| Some((register, self.by_perf_number(*number)?)))
     }
 }

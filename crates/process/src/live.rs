@@ -119,7 +119,7 @@ impl Process {
     /// Stops the threads of `tracer` and collects their state. On failure they resume with the
     /// signals that were held: the tracer ends.
     fn stop(pid: i32, before: ProcFiles, tracer: Arc<Tracer>) -> Result<Process, ProcessError> {
-        let arch = registers::native().ok_or(ProcessError::Architecture)?;
+        let arch = Arch::HOST;
         let stopped = tracer.run(move |state| match state {
             Some(tracees) => stop_on_tracer(tracees, arch),
             None => Err(ProcessError::NoSuchProcess {

@@ -93,17 +93,6 @@ fn word(block: &[u8], index: usize) -> Option<u64> {
     u64_at(block, index.checked_mul(8)?)
 }
 
-/// The architecture that this program runs on; only its live processes can be read.
-pub(crate) const fn native() -> Option<Arch> {
-    if cfg!(target_arch = "x86_64") {
-        Some(Arch::X86_64)
-    } else if cfg!(target_arch = "aarch64") {
-        Some(Arch::Aarch64)
-    } else {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -83,6 +83,24 @@ pub struct Abi {
     pub endian: Endian,
 }
 
+impl Abi {
+    /// x86-64.
+    pub const X86_64: Abi = Abi {
+        arch: Arch::X86_64,
+        endian: Endian::Little,
+    };
+
+    /// That of the machine that this code was compiled for.
+    pub const HOST: Abi = Abi {
+        arch: Arch::HOST,
+        endian: if cfg!(target_endian = "little") {
+            Endian::Little
+        } else {
+            Endian::Big
+        },
+    };
+}
+
 /// The properties of one architecture.
 #[derive(Debug)]
 pub struct ArchSpec {
@@ -93,6 +111,8 @@ pub struct ArchSpec {
     /// Register names with their DWARF numbers; the first name of a number is printed, the
     /// others are accepted.
     pub names: &'static [(u16, &'static str)],
+    /// The sign before a register's name in assembly.
+    pub register_sign: &'static str,
     /// The stack pointer. Its value in the caller is the CFA unless a rule says otherwise;
     /// [`ArchSpec::NONE`] where none is known.
     pub stack_pointer: Register,
@@ -104,6 +124,9 @@ pub struct ArchSpec {
     pub return_address: Register,
     /// The pseudo-register that says whether the return address is signed, where the ABI has one.
     pub ra_sign_state: Option<Register>,
+    /// The thread pointer, where the executable's thread-local storage is right below it (ELF
+    /// Handling For Thread-Local Storage, §3: variant II).
+    pub thread_pointer: Option<Register>,
     /// Bits of a code pointer that select the instruction set and are not part of the address.
     pub mode_bits: u64,
     /// Registers that a call preserves: a row without a rule for them leaves them unchanged.
@@ -179,11 +202,13 @@ const fn other(address_size: AddressSize) -> ArchSpec {
         name: "other",
         address_size,
         names: &[],
+        register_sign: "",
         stack_pointer: ArchSpec::NONE,
         frame_pointer: None,
         pc: ArchSpec::NONE,
         return_address: ArchSpec::NONE,
         ra_sign_state: None,
+        thread_pointer: None,
         mode_bits: 0,
         preserved: &[],
         signal_record: None,
@@ -193,6 +218,18 @@ const fn other(address_size: AddressSize) -> ArchSpec {
 impl Arch {
     /// The architectures that have a [`ArchSpec`] of their own.
     pub const KNOWN: [Arch; 4] = [Arch::X86_64, Arch::I386, Arch::Arm, Arch::Aarch64];
+
+    /// That of the machine that this code was compiled for.
+    pub const HOST: Arch = if cfg!(target_arch = "x86_64") {
+        Arch::X86_64
+    } else if cfg!(target_arch = "aarch64") {
+        Arch::Aarch64
+    } else {
+        Arch::Other {
+            machine: 0,
+            address_size: AddressSize::W64,
+        }
+    };
 
     /// The architecture of an ELF file with this `e_machine` and class.
     #[must_use]

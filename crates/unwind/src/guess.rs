@@ -65,11 +65,11 @@ impl NoGuess {
 }
 
 /// Guesses the caller of a frame.
-pub(crate) fn guess<S, M>(frame: &FrameState, modules: &S, memory: &M) -> Result<Guess, NoGuess>
-where
-    S: Modules + ?Sized,
-    M: Memory + ?Sized,
-{
+pub(crate) fn guess(
+    frame: &FrameState,
+    modules: &(impl Modules + ?Sized),
+    memory: &(impl Memory + ?Sized),
+) -> Result<Guess, NoGuess> {
     let guess = match frame.abi.arch {
         Arch::X86_64 => x86_64::guess(frame, modules, memory)?,
         Arch::Aarch64 => aarch64::guess(frame, modules, memory)?,
@@ -84,26 +84,61 @@ where
 }
 
 /// The caller of a frame with a signal handler's trampoline as code, by its bytes.
-pub(crate) fn trampoline<M>(frame: &FrameState, memory: &M) -> Result<Guess, NoGuess>
-where
-    M: Memory + ?Sized,
-{
-    match frame.abi.arch {
-        Arch::X86_64 => x86_64::trampoline(frame, memory),
-        _ => Err(NoGuess::Implausible),
+///
+/// A handler returns to a trampoline that calls `rt_sigreturn`. glibc's has CFI, but musl's and
+/// Go's have none, and a thread inside that call has the address after it. The stack pointer is
+/// then at the kernel's `ucontext`.
+pub(crate) fn trampoline(
+    frame: &FrameState,
+    memory: &(impl Memory + ?Sized),
+) -> Result<Guess, NoGuess> {
+    let spec = frame.abi.arch.spec();
+    let record = spec.signal_record.ok_or(NoGuess::Implausible)?;
+    let holds = |addr, code: &[u8]| {
+        let mut bytes = [0; 16];
+        let bytes = bytes.get_mut(..code.len()).unwrap_or_default();
+        memory.read(addr, bytes).is_ok() && bytes == code
+    };
+    let address = frame.code.address();
+    // A handler's return address is the trampoline's first instruction, which does not follow a
+    // call. A thread that is stopped or sampled in the kernel has the address after the system
+    // call.
+    let is_after = |code: &[u8]| {
+        let start = RuntimeAddr(address.0.wrapping_sub(code.len() as u64));
+        matches!(frame.code, CodeAddr::Instruction(_)) && holds(start, code)
+    };
+    let mut trampolines = record.trampolines.iter();
+    let is_there = |_: &_| trampolines.any(|code| holds(address, code) || is_after(code));
+    let context = frame.stack_pointer().filter(is_there);
+    let context = context.ok_or(NoGuess::Implausible)?;
+    let mut registers = Registers::new();
+    for (number, offset) in (0..).zip(record.offsets) {
+        let at = RuntimeAddr(context.0.wrapping_add(*offset));
+        registers.set(
+            Register(number),
+            read_uint(memory, at, 8, frame.abi.endian)?,
+        );
     }
+    let known = |register| registers.get(register).map(RuntimeAddr);
+    let (Some(cfa), Some(pc)) = (known(spec.stack_pointer), known(spec.pc)) else {
+        return Err(NoGuess::Implausible);
+    };
+    Ok(Guess {
+        evidence: Evidence::SignalTrampoline,
+        cfa,
+        code: CodeAddr::Instruction(pc),
+        code_at: record.address(context.0, spec.pc).map(RuntimeAddr),
+        registers,
+    })
 }
 
 /// The caller by the frame pointer, if plausible: it leads to the caller's frame pointer, the
 /// return address, and the end of the frame.
-fn frame_record<M>(
+fn frame_record(
     frame: &FrameState,
     frame_pointer: Register,
-    memory: &M,
-) -> Result<Guess, NoGuess>
-where
-    M: Memory + ?Sized,
-{
+    memory: &(impl Memory + ?Sized),
+) -> Result<Guess, NoGuess> {
     let [at, above, cfa] = frame_words(frame, frame_pointer).ok_or(NoGuess::Implausible)?;
     let abi = frame.abi;
     let spec = abi.arch.spec();

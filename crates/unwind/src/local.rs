@@ -36,7 +36,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use unspool_files::environment::variable_bytes;
 pub use unspool_rows::RuntimeAddr;
-use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register};
+use unspool_rows::{Abi, CodeAddr, Register};
 
 use crate::walk::{InnermostFrame, Memo, WalkResult, Walker};
 use sys::CapturedRegisters;
@@ -62,10 +62,7 @@ pub use sys::{ReadableMemory, SetOnce};
 pub use thread::{PrepareError, SignalRegisters, prepare_thread, walk, walk_from, with_memory};
 
 /// The ABI of the own process.
-pub const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+pub const ABI: Abi = Abi::HOST;
 
 /// Whether `UNSPOOL_TABLES` requests tables as machine code. Not async-signal-safe.
 #[must_use]

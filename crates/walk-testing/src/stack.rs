@@ -8,17 +8,12 @@ use std::collections::HashMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use unspool_rows::{
-    Abi, Arch, Endian, LoadBias, Memory, RuntimeAddr, Table, Unreadable, Vaddr, text,
-};
+use unspool_rows::{Abi, LoadBias, Memory, RuntimeAddr, Table, Unreadable, Vaddr, text};
 
 use crate::random::mix;
 
 /// That of all modules.
-pub const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+pub const ABI: Abi = Abi::X86_64;
 
 /// The number of modules that can be loaded at once.
 pub const MODULES: u64 = 4;

@@ -5,10 +5,7 @@ use unspool_rows::arch::AddressSize;
 use unspool_rows::leb128::{put_signed, put_unsigned};
 use unspool_rows::{Abi, Arch, Endian, Vaddr};
 
-pub(crate) const X86_64: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+pub(crate) const X86_64: Abi = Abi::X86_64;
 pub(crate) const AARCH64: Abi = Abi {
     arch: Arch::Aarch64,
     endian: Endian::Little,

@@ -9,7 +9,7 @@ use unspool_cfi::instruction::InstructionText;
 use unspool_rows::formula::{
     ExpressionUse, FormulaError, FormulaParseError, OperationsText, Statement,
 };
-use unspool_rows::{Abi, Arch, Endian, Register};
+use unspool_rows::{Abi, Endian, Register};
 
 use crate::args::{ExprArgs, Format};
 use crate::output::{self, EscapedText, ExitCodes};
@@ -156,13 +156,10 @@ fn list(bytes: &[u8]) -> String {
 
 /// The equivalent shorter directive, if assemblers have one.
 fn shorter(statement: &Statement, abi: Abi) -> Option<String> {
-    let sigil = match abi.arch {
-        Arch::X86_64 | Arch::I386 => "%",
-        _ => "",
-    };
+    let sign = abi.arch.spec().register_sign;
     // Registers without a name in assemblers are given by number.
     let name = |register: Register| match abi.arch.assembler_name(register) {
-        Some(name) => format!("{sigil}{name}"),
+        Some(name) => format!("{sign}{name}"),
         None => register.0.to_string(),
     };
     let formula = statement.formula(abi).ok()?;

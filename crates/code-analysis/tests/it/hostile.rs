@@ -3,12 +3,9 @@
 use unspool_code_analysis::{
     Analyzer, CodeExtent, CodeImage, ExtentKind, Lifter, NoAssumptions, ProgramCode,
 };
-use unspool_rows::{Abi, Arch, Endian};
+use unspool_rows::Abi;
 
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const ABI: Abi = Abi::X86_64;
 
 const BASE: u64 = 0x1000;
 

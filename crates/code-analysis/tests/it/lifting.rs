@@ -6,12 +6,9 @@ use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Regist
 use unspool_code_analysis::op::Flow;
 use unspool_code_analysis::{LiftedCode, Lifter};
 use unspool_elf::ElfFile;
-use unspool_rows::{Abi, Arch, Endian};
+use unspool_rows::Abi;
 
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const ABI: Abi = Abi::X86_64;
 
 /// DWARF's number of a general-purpose register (psABI, "DWARF Register Number Mapping").
 fn number(register: Register) -> Option<u32> {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use unspool_compiled_table::{CompiledTable, EncodeError, ExecutableCode, TablePart};
 use unspool_rows::table::{FdeHeader, RowStart};
-use unspool_rows::{Abi, Arch, Endian, Pointer, Register, RegisterRule, Row, Table, Vaddr, text};
+use unspool_rows::{Abi, Pointer, Register, RegisterRule, Row, Table, Vaddr, text};
 
 use crate::generate::{Choices, table_and_code};
 use crate::oracle::{check, encode_with};
@@ -23,10 +23,7 @@ proptest! {
     }
 }
 
-const X86_64: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const X86_64: Abi = Abi::X86_64;
 
 /// Adds an entry with one row, made unique by a number.
 fn push(table: &mut Table, start: u64, end: u64, number: u32) {

@@ -10,8 +10,8 @@ use unspool_compiled_table::{CompiledTable, ExecutableCode, ModuleKey, encode};
 use unspool_elf::ElfFile;
 use unspool_process::Process;
 use unspool_rows::{
-    Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table,
-    Unreadable, Vaddr, text,
+    Abi, CodeAddr, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table, Unreadable,
+    Vaddr, text,
 };
 use unspool_table_store::{self as tables, Store, TableSource};
 use unspool_testing::{Finish, command, tool};
@@ -103,14 +103,7 @@ fn cursor(pc: u64, sp: u64) -> Cursor {
     let mut registers = Registers::new();
     registers.set(RIP, pc);
     registers.set(RSP, sp);
-    Cursor::new(
-        Abi {
-            arch: Arch::X86_64,
-            endian: Endian::Little,
-        },
-        registers,
-    )
-    .unwrap()
+    Cursor::new(Abi::X86_64, registers).unwrap()
 }
 
 /// 1: with `--keep-holes` entries were never sorted, but the look-up searched as if they were.

@@ -84,11 +84,13 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
         (94, "v30"),
         (95, "v31"),
     ],
+    register_sign: "",
     stack_pointer: Register(31),
     frame_pointer: Some(Register(29)),
     pc: Register(32),
     return_address: Register(30),
     ra_sign_state: Some(Register(34)),
+    thread_pointer: None,
     mode_bits: 0,
     preserved: &[
         19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 46, 72, 73, 74, 75, 76, 77, 78, 79,

@@ -45,11 +45,13 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
         (270, "d14"),
         (271, "d15"),
     ],
+    register_sign: "",
     stack_pointer: Register(13),
     frame_pointer: None,
     pc: Register(15),
     return_address: Register(14),
     ra_sign_state: None,
+    thread_pointer: None,
     mode_bits: 1,
     preserved: &[
         4, 5, 6, 7, 8, 9, 10, 11, 14, 264, 265, 266, 267, 268, 269, 270, 271,

@@ -52,11 +52,13 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
         (64, "mxcsr"),
         (65, "fcw"),
     ],
+    register_sign: "%",
     stack_pointer: Register(7),
     frame_pointer: Some(Register(6)),
     pc: Register(16),
     return_address: Register(16),
     ra_sign_state: None,
+    thread_pointer: Some(Register(58)),
     mode_bits: 0,
     preserved: &[3, 6, 12, 13, 14, 15],
     signal_record: Some(&SignalRecord {

@@ -11,15 +11,12 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 use super::{Formula, FormulaError, InitialStack, MAX_DEPTH, OperationsText, Statement};
-use crate::arch::{Abi, Arch, Endian};
+use crate::arch::Abi;
 use crate::expression::tests::{ABIS, build, evaluate, gimli_opinion, registers};
 use crate::expression::{Expression, ExpressionError};
 use crate::register::Register;
 
-const X86_64: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const X86_64: Abi = Abi::X86_64;
 
 /// The text, its operations, and the printed form if different.
 #[test]

@@ -9,16 +9,13 @@ use proptest::prelude::*;
 
 use super::{Extent, FdeHeader, FdeId, RowId, RowStart, RunId, Span, Table, TableError};
 use crate::addr::Vaddr;
-use crate::arch::{Abi, Arch, Endian};
+use crate::arch::Abi;
 use crate::diff::{DiffScope, differences};
 use crate::register::Register;
 use crate::row::{CfaRule, RegisterRule, Row};
 use crate::text::parse;
 
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const ABI: Abi = Abi::X86_64;
 
 fn header(start: u64, end: u64) -> FdeHeader {
     FdeHeader {

@@ -6,14 +6,11 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use super::{ExpressionText, parse, parse_expression};
-use crate::arch::{Abi, Arch, Endian};
+use crate::arch::Abi;
 use crate::diff::{DiffScope, differences};
 use crate::expression::Expression;
 
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const ABI: Abi = Abi::X86_64;
 
 /// Parses `text` and compares its printed form with `expected`, which must parse to the same.
 fn check(text: &str, expected: &str) {

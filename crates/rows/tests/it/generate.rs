@@ -105,10 +105,7 @@ impl WithRow for Row<'_> {
     }
 }
 
-const X86_64: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const X86_64: Abi = Abi::X86_64;
 
 fn abis() -> impl Strategy<Value = Abi> {
     let arch = prop_oneof![

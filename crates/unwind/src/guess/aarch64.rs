@@ -15,11 +15,11 @@ const FP: Register = Register(29);
 const LR: Register = Register(30);
 const PC: Register = Register(32);
 
-pub(super) fn guess<S, M>(frame: &FrameState, modules: &S, memory: &M) -> Result<Guess, NoGuess>
-where
-    S: Modules + ?Sized,
-    M: Memory + ?Sized,
-{
+pub(super) fn guess(
+    frame: &FrameState,
+    modules: &(impl Modules + ?Sized),
+    memory: &(impl Memory + ?Sized),
+) -> Result<Guess, NoGuess> {
     bad_call(frame, modules).map_or_else(|| frame_record(frame, FP, memory), Ok)
 }
 

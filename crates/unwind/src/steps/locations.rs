@@ -123,7 +123,7 @@ impl RegisterLocations {
     /// Those of an interrupted frame: in the kernel's record, a `ucontext_t`, at this address.
     #[must_use]
     pub fn interrupted(stack_pointer: u64, record: u64) -> RegisterLocations {
-        let saved = Arch::X86_64.spec().signal_record;
+        let saved = Arch::HOST.spec().signal_record;
         RegisterLocations::new(stack_pointer, |register| {
             let at = saved.and_then(|saved| saved.address(record, Register(register)));
             at.map_or(ResolvedLocation::Unrecoverable, ResolvedLocation::Memory)
@@ -254,7 +254,7 @@ impl RegisterLocations {
     }
 
     /// The same for a known CFA; there always is room.
-    pub fn note_known(&mut self, saved: SavedRegisters, cfa: u64) {
+    pub(crate) fn note_known(&mut self, saved: SavedRegisters, cfa: u64) {
         if self.note(saved, |_| Some(cfa)).is_none() {
             self.settle();
             self.note(saved, |_| Some(cfa));

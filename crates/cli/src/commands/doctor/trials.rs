@@ -169,7 +169,7 @@ fn setup(event: PerfEvent, with_kernel: bool) -> EventAttr {
     EventAttr {
         event,
         rate: SampleRate::Period(1_000_000),
-        user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
+        user_registers: user_mask(Arch::HOST).unwrap_or_default(),
         stack_bytes: 8192,
         with_kernel,
         with_frame_pointers: false,

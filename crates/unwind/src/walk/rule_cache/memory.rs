@@ -8,14 +8,14 @@ use super::{BLOCK, NumberedRows, RuleCache, RuleCacheSize};
 /// owner words take 1 % more, and rows 32 KiB. Its size must be a [`RuleCacheSize`], or it does not compile.
 ///
 /// ```
-/// use unspool_rows::{Abi, Arch, Endian};
+/// use unspool_rows::Abi;
 /// use unspool_unwind::{RuleCache, RuleCacheMemory, Walker};
 ///
 /// static MEMORY: RuleCacheMemory = RuleCacheMemory::new();
 /// static RULES: RuleCache<'static> = MEMORY.rules();
 /// static SMALL: RuleCacheMemory<64> = RuleCacheMemory::new();
 ///
-/// let abi = Abi { arch: Arch::X86_64, endian: Endian::Little };
+/// let abi = Abi::X86_64;
 /// let walker = Walker::new(abi, &RULES);
 /// ```
 ///
