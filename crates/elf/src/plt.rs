@@ -1,14 +1,15 @@
 //! Stubs of the procedure linkage table, which have no symbols of their own. Each jumps through a
 //! slot, and the dynamic relocation of the slot names the function.
 //!
-//! Only x86-64 so far. The stubs are recognised by their jump instead of counted. Linkers differ in
+//! The stubs are recognised by their jump instead of counted. Linkers differ in
 //! the choice of `.plt`, `.plt.sec` and `.plt.got`, and in the code before the first stub.
 
 use std::collections::HashMap;
 
 use object::elf;
-use unspool_rows::{Arch, Vaddr};
+use unspool_rows::Vaddr;
 
+use crate::arch::{self, StubFormat};
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::header::Shdr;
@@ -38,7 +39,8 @@ const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 /// The stubs in the sections that have wanted addresses.
 pub(crate) fn stubs(file: &ElfFile, filter: &SymbolFilter) -> Result<Stubs, ModuleError> {
     let dynamic = file.indices(|_, header| header.is(elf::SHT_DYNSYM)).next();
-    let Some(symbols) = dynamic.filter(|_| file.abi().arch == Arch::X86_64) else {
+    let format = arch::format(file.abi().arch).stubs.as_ref();
+    let (Some(symbols), Some(format)) = (dynamic, format) else {
         return Ok(Stubs::default());
     };
     let mut list = Vec::new();
@@ -54,12 +56,17 @@ pub(crate) fn stubs(file: &ElfFile, filter: &SymbolFilter) -> Result<Stubs, Modu
             }
             let slots = match &mut slots {
                 Some(slots) => slots,
-                none => none.insert(filled_slots(file, symbols)?),
+                none => none.insert(filled_slots(file, symbols, format)?),
             };
             let entry = file
                 .section_header(index)
                 .map_or(0, |header| header.entry_size);
-            list.extend(in_section(&section, if entry == 8 { 8 } else { 16 }, slots));
+            list.extend(in_section(
+                &section,
+                if entry == 8 { 8 } else { 16 },
+                slots,
+                format,
+            ));
         }
     }
     Ok(Stubs { symbols, list })
@@ -69,11 +76,12 @@ fn in_section<'a>(
     section: &'a Section<'_>,
     step: usize,
     slots: &'a HashMap<u64, u32>,
+    format: &'a StubFormat,
 ) -> impl Iterator<Item = Stub> + 'a {
     let stubs = (0_u64..).zip(section.data.chunks(step));
     stubs.filter_map(move |(number, code)| {
         let address = section.address.offset(number * step as u64);
-        let name = *slots.get(&slot_of(address, code)?)?;
+        let name = *slots.get(&(format.slot_of)(address, code)?)?;
         Some(Stub {
             address,
             size: code.len() as u64,
@@ -82,23 +90,13 @@ fn in_section<'a>(
     })
 }
 
-/// The address of the slot that the stub jumps through: `jmp *slot(%rip)`, optionally after
-/// `endbr64` and with a `bnd` prefix.
-fn slot_of(address: Vaddr, code: &[u8]) -> Option<u64> {
-    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-    let rest = code.strip_prefix(&ENDBR64).unwrap_or(code);
-    let rest = rest.strip_prefix(&[0xf2]).unwrap_or(rest);
-    let (displacement, behind) = rest.strip_prefix(&[0xff, 0x25])?.split_first_chunk()?;
-    let next = address.offset((code.len() - behind.len()) as u64);
-    Some(
-        next.0
-            .wrapping_add_signed(i64::from(i32::from_le_bytes(*displacement))),
-    )
-}
-
 /// The slots that the dynamic loader fills with the address of a function in the symbol table of
 /// section `symbols`, and the function's name there.
-fn filled_slots(file: &ElfFile, symbols: usize) -> Result<HashMap<u64, u32>, ModuleError> {
+fn filled_slots(
+    file: &ElfFile,
+    symbols: usize,
+    format: &StubFormat,
+) -> Result<HashMap<u64, u32>, ModuleError> {
     let mut slots = HashMap::new();
     let table = SymbolTable::from_section(file, symbols)?;
     let is_dynamic = |header: &Shdr| {
@@ -111,8 +109,7 @@ fn filled_slots(file: &ElfFile, symbols: usize) -> Result<HashMap<u64, u32>, Mod
             continue;
         };
         for entry in relocate::entries(file, index, header)? {
-            let kind = elf::RelocationType(entry.kind);
-            let fills = matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT);
+            let fills = format.slots.contains(&elf::RelocationType(entry.kind));
             let symbol = usize::try_from(entry.symbol)
                 .ok()
                 .and_then(|index| table.get(index));

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use object::elf;
 use object::read::elf::{FileHeader, Rel, Rela};
 use object::{Endianness, pod};
+use unspool_rows::Vaddr;
 use unspool_rows::arch::AddressSize;
-use unspool_rows::{Arch, Vaddr};
 
+use crate::arch::{self, RelocationHowto};
 use crate::elf::{ElfFile, MAX_NAME_BYTES, load};
 use crate::error::ModuleError;
 use crate::header::Shdr;
@@ -55,127 +56,6 @@ pub enum RelocationError {
         /// The value.
         value: u64,
     },
-}
-
-/// How a relocation type computes and stores its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct RelocationHowto {
-    /// Relative to the address of the field.
-    relative: bool,
-    /// Size of the field in bytes: 1, 2, 4 or 8.
-    bytes: usize,
-    /// Low bits of the field that hold the value; the others are kept.
-    bits: u32,
-    /// The value is shifted right by this many bits.
-    shift: u32,
-}
-
-impl RelocationHowto {
-    fn absolute(bytes: u8) -> Option<RelocationHowto> {
-        Some(RelocationHowto {
-            relative: false,
-            bytes: usize::from(bytes),
-            bits: u32::from(bytes) * 8,
-            shift: 0,
-        })
-    }
-
-    fn pc_relative(bytes: u8) -> Option<RelocationHowto> {
-        RelocationHowto::absolute(bytes).map(|kind| RelocationHowto {
-            relative: true,
-            ..kind
-        })
-    }
-}
-
-fn howto(arch: Arch, value: u32) -> Option<RelocationHowto> {
-    match arch {
-        Arch::X86_64 => x86_64(value),
-        Arch::I386 => i386(value),
-        Arch::Arm => arm(value),
-        Arch::Aarch64 => aarch64(value),
-        Arch::Other { machine, .. } if machine == elf::EM_BPF.0 => bpf(value),
-        _ => None,
-    }
-}
-
-fn is_none(arch: Arch, value: u32) -> bool {
-    // R_AARCH64_NONE had the number 256 in old object files; R_ARM_V4BX only marks `bx`.
-    value == 0
-        || match arch {
-            Arch::Aarch64 => value == 256,
-            Arch::Arm => value == elf::R_ARM_V4BX.0,
-            _ => false,
-        }
-}
-
-fn x86_64(value: u32) -> Option<RelocationHowto> {
-    match elf::RelocationType(value) {
-        elf::R_X86_64_64 => RelocationHowto::absolute(8),
-        elf::R_X86_64_32 | elf::R_X86_64_32S => RelocationHowto::absolute(4),
-        elf::R_X86_64_16 => RelocationHowto::absolute(2),
-        elf::R_X86_64_8 => RelocationHowto::absolute(1),
-        elf::R_X86_64_PC64 => RelocationHowto::pc_relative(8),
-        elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => RelocationHowto::pc_relative(4),
-        elf::R_X86_64_PC16 => RelocationHowto::pc_relative(2),
-        elf::R_X86_64_PC8 => RelocationHowto::pc_relative(1),
-        _ => None,
-    }
-}
-
-fn i386(value: u32) -> Option<RelocationHowto> {
-    match elf::RelocationType(value) {
-        elf::R_386_32 => RelocationHowto::absolute(4),
-        elf::R_386_16 => RelocationHowto::absolute(2),
-        elf::R_386_8 => RelocationHowto::absolute(1),
-        elf::R_386_PC32 | elf::R_386_PLT32 => RelocationHowto::pc_relative(4),
-        elf::R_386_PC16 => RelocationHowto::pc_relative(2),
-        elf::R_386_PC8 => RelocationHowto::pc_relative(1),
-        _ => None,
-    }
-}
-
-fn arm(value: u32) -> Option<RelocationHowto> {
-    match elf::RelocationType(value) {
-        elf::R_ARM_ABS32 | elf::R_ARM_TARGET1 => RelocationHowto::absolute(4),
-        elf::R_ARM_REL32 => RelocationHowto::pc_relative(4),
-        elf::R_ARM_PREL31 => Some(RelocationHowto {
-            relative: true,
-            bytes: 4,
-            bits: 31,
-            shift: 0,
-        }),
-        _ => None,
-    }
-}
-
-/// The types in debug information. The Linux kernel links its BPF programs when it loads them.
-fn bpf(value: u32) -> Option<RelocationHowto> {
-    const R_BPF_64_ABS64: u32 = 2;
-    const R_BPF_64_ABS32: u32 = 3;
-    match value {
-        R_BPF_64_ABS64 => RelocationHowto::absolute(8),
-        R_BPF_64_ABS32 => RelocationHowto::absolute(4),
-        _ => None,
-    }
-}
-
-fn aarch64(value: u32) -> Option<RelocationHowto> {
-    match elf::RelocationType(value) {
-        elf::R_AARCH64_ABS64 => RelocationHowto::absolute(8),
-        elf::R_AARCH64_ABS32 => RelocationHowto::absolute(4),
-        elf::R_AARCH64_ABS16 => RelocationHowto::absolute(2),
-        elf::R_AARCH64_PREL64 => RelocationHowto::pc_relative(8),
-        elf::R_AARCH64_PREL32 => RelocationHowto::pc_relative(4),
-        elf::R_AARCH64_PREL16 => RelocationHowto::pc_relative(2),
-        elf::R_AARCH64_CALL26 | elf::R_AARCH64_JUMP26 => Some(RelocationHowto {
-            relative: true,
-            bytes: 4,
-            bits: 26,
-            shift: 2,
-        }),
-        _ => None,
-    }
 }
 
 /// One relocation entry, with its fields widened.
@@ -318,11 +198,12 @@ struct RelocationTarget<'a> {
 impl RelocationTarget<'_> {
     fn relocate(&mut self, entry: &RelocationEntry) -> Result<(), RelocationError> {
         let offset = entry.offset;
-        let arch = self.file.abi().arch;
-        if is_none(arch, entry.kind) {
+        let arch = arch::format(self.file.abi().arch);
+        let kind = elf::RelocationType(entry.kind);
+        if kind.0 == 0 || arch.no_relocation == Some(kind) {
             return Ok(());
         }
-        let kind = howto(arch, entry.kind).ok_or(RelocationError::Unsupported {
+        let kind = arch.howto(kind).ok_or(RelocationError::Unsupported {
             offset,
             kind: entry.kind,
         })?;
@@ -464,21 +345,24 @@ fn store(place: &mut [u8], value: u64, little: bool) {
 
 #[cfg(test)]
 mod tests {
+    use unspool_rows::Arch;
+
     use super::*;
 
     #[test]
     fn fields_keep_their_other_bits_and_refuse_what_does_not_fit() {
-        let call = aarch64(elf::R_AARCH64_CALL26.0).unwrap();
+        let howto = |arch, kind| arch::format(arch).howto(kind).unwrap();
+        let call = howto(Arch::Aarch64, elf::R_AARCH64_CALL26);
         assert_eq!(call.insert(0x9400_0000, 0x1000), Some(0x9400_0400));
         assert_eq!(
             call.insert(0x9400_0000, (-4_i64).cast_unsigned()),
             Some(0x97ff_ffff)
         );
         assert_eq!(call.implicit_addend(0x97ff_ffff), -4);
-        let word = x86_64(elf::R_X86_64_PC32.0).unwrap();
+        let word = howto(Arch::X86_64, elf::R_X86_64_PC32);
         assert_eq!(word.insert(0, 0xffff_ffff), Some(0xffff_ffff));
         assert_eq!(word.insert(0, 1 << 32), None);
-        let all = x86_64(elf::R_X86_64_64.0).unwrap();
+        let all = howto(Arch::X86_64, elf::R_X86_64_64);
         assert_eq!(all.insert(1, u64::MAX), Some(u64::MAX));
     }
 

@@ -6,6 +6,7 @@ use gimli::{BaseAddresses, EhFrameHdr, EndianSlice, Pointer, RunTimeEndian};
 use object::elf;
 use unspool_rows::{Arch, Vaddr};
 
+use crate::arch;
 use crate::elf::{ElfFile, slice};
 use crate::error::ModuleError;
 use crate::header::{Phdr, Shdr};
@@ -236,10 +237,9 @@ impl ElfFile {
     }
 }
 
-/// On x86-64, Solaris and some LLVM versions give `.eh_frame` a type of its own, and other tools
-/// keep copies with that type.
 fn is_eh_frame(file: &ElfFile, header: &Shdr, arch: Arch) -> bool {
-    let typed = arch == Arch::X86_64 && header.is(elf::SHT_X86_64_UNWIND) && header.is_allocated();
+    let own_type = arch::format(arch).eh_frame_type;
+    let typed = own_type.is_some_and(|own| header.is(own)) && header.is_allocated();
     let name = || file.section_name_bytes(header);
     file.is_named(header, ".eh_frame") || (typed && name().starts_with(b".eh_frame."))
 }

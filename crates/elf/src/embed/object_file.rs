@@ -16,15 +16,15 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use object::elf;
-use unspool_rows::arch::AddressSize;
+use object::elf::{self, RelocationType};
+use unspool_rows::Vaddr;
 use unspool_rows::leb128::{put_unsigned, unsigned};
-use unspool_rows::{Arch, Vaddr};
 
 use super::draft::overwrite;
 use super::encode::Encoding;
 use super::error::EmbedError;
 use super::rest::has_bytes;
+use crate::arch;
 use crate::elf::{ElfFile, slice};
 use crate::header::{self, Shdr};
 use crate::symtab::{DefiningSection, SymbolTable};
@@ -91,12 +91,9 @@ const MAX_SECTION_ALIGN: u64 = 16;
 /// Refuses files that are unsupported or cannot keep the parts that stay.
 fn check(file: &ElfFile) -> Result<(), EmbedError> {
     file.check_section_headers()?;
-    let abi = file.abi();
     let why = if !file.is_relocatable() {
         "not an object file"
-    } else if (abi.arch, file.word()) != (Arch::X86_64, AddressSize::W64)
-        || !file.is_little_endian()
-    {
+    } else if eh_frame_distance(file).is_none() || !file.is_little_endian() {
         "only those of x86-64 are known"
     } else if !file.program_headers().is_empty() {
         "it has program headers, which object files have not"
@@ -104,6 +101,11 @@ fn check(file: &ElfFile) -> Result<(), EmbedError> {
         return Ok(());
     };
     Err(refused(file, None, why))
+}
+
+/// The relocation type of a distance in `.eh_frame`.
+fn eh_frame_distance(file: &ElfFile) -> Option<RelocationType> {
+    arch::format(file.abi().arch).eh_frame_distance
 }
 
 fn refused(file: &ElfFile, offset: impl Into<Option<u64>>, reason: &'static str) -> EmbedError {
@@ -151,13 +153,13 @@ impl<'f> ObjectRewriter<'f> {
         // An opened file has its sections at addresses; this needs the raw headers.
         let sections = header::parse(file.path(), file.bytes())?.sections?;
         let bytes_of = |header: &Shdr| {
-            if !has_bytes(header) {
-                Ok(Cow::Borrowed(&[][..]))
+            if has_bytes(header) {
+                let bytes = slice(file.bytes(), header.offset, header.size);
+                bytes.map(Cow::Borrowed).ok_or_else(|| {
+                    file.truncated("a section".to_owned(), header.offset, header.size)
+                })
             } else {
-                match slice(file.bytes(), header.offset, header.size) {
-                    Some(bytes) => Ok(Cow::Borrowed(bytes)),
-                    None => Err(file.truncated("a section".to_owned(), header.offset, header.size)),
-                }
+                Ok(Cow::Borrowed(&[][..]))
             }
         };
         let contents = sections.iter().map(bytes_of).collect::<Result<_, _>>()?;
@@ -430,12 +432,13 @@ impl<'f> ObjectRewriter<'f> {
             let rest = rest.try_into().unwrap_or_default();
             entries.push((to + (offset - from.start), rest));
         }
+        let kind = eh_frame_distance(self.file).map_or(0, |kind| kind.0);
         for (at, address) in new.pointers {
             let (section, offset) = self.place_of(*address)?;
             let place = symbols.binary_search_by_key(&section, |(s, _)| *s);
             let symbol = place.ok().and_then(|place| symbols.get(place));
             let symbol = symbol.map_or(0, |(_, symbol)| *symbol);
-            let info = u64::from(symbol) << 32 | u64::from(elf::R_X86_64_PC32.0);
+            let info = u64::from(symbol) << 32 | u64::from(kind);
             let mut rest = [0; 16];
             let words = [info, offset].map(u64::to_le_bytes);
             rest.copy_from_slice(words.as_flattened());
