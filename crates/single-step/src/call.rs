@@ -3,19 +3,24 @@
 //! Each call is made in a process of its own. The process runs until its own code would begin, with
 //! all modules mapped and relocated; instead of that code the function is called.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use libc::c_int;
-use unspool_rows::Vaddr;
+use unspool_rows::{RuntimeAddr, Vaddr};
 
 use crate::remote::{self, LOWEST};
 use crate::report::{self, StepReport};
+use crate::shadow_stack::{FunctionId, ShadowStack};
+use crate::stepper::HaltedThread;
 use crate::sys::{self, Regs, WaitStatus};
-use crate::tracer::{HaltedThread, PreparedCall, Tracer, preserved};
+use crate::traced_memory::mappings;
+use crate::tracer::Tracer;
 use crate::watchdog::Watchdog;
+use crate::x86_64::preserved;
 use crate::{HostProgram, RowSource, SingleStepError, StepRequest};
 
 /// The function to call, and how.
@@ -114,6 +119,18 @@ const STACK_ARGUMENT_WORDS: usize = 32;
 /// The direction flag: string instructions count down. It is clear before and after a call.
 const DIRECTION: u64 = 0x400;
 
+/// Addresses for a call of a function.
+#[derive(Debug)]
+struct PreparedCall {
+    /// Start of the function.
+    entry: u64,
+    function: FunctionId,
+    /// Its return address.
+    back: u64,
+    /// Memory for arguments.
+    scratch: u64,
+}
+
 /// Calls a function several times, or until a call does not return in time. Its standard output
 /// goes to standard error.
 ///
@@ -168,11 +185,9 @@ fn one(
     values: &mut ValueGenerator,
 ) -> Result<CallResult, SingleStepError> {
     let halt = if tracer.begin(root)? {
-        let entry = remote::entry(root).map_err(SingleStepError::Trace)?;
-        tracer
-            .halt_at(root, entry)
-            .map_err(SingleStepError::Trace)?;
-        tracer.release(root).map_err(SingleStepError::Trace)?;
+        let entry = remote::entry(root)?;
+        tracer.halt_at(root, entry)?;
+        tracer.release(root)?;
         until_halt(tracer, watchdog)?
     } else {
         None
@@ -183,10 +198,9 @@ fn one(
         return Err(SingleStepError::NothingInScope(why));
     };
     let tid = halt.tid;
-    let prepared = tracer.prepare(tid, (LOWEST, SCRATCH_BYTES));
-    let Some(prepared) = prepared.map_err(SingleStepError::Trace)? else {
+    let Some(prepared) = prepare(tracer, tid)? else {
         let (file, function) = (request.host.file.display(), &request.function);
-        let mut modules = tracer.modules.iter();
+        let mut modules = tracer.stepper.modules.all().iter();
         return Err(SingleStepError::NothingInScope(
             if modules.any(|module| module.path == request.host.file) {
                 format!("{file} has no function {function}")
@@ -200,38 +214,84 @@ fn one(
         Some(ArgumentInput::Between(least, most)) => values.between(*least, *most),
     });
     let regs = values.registers(&halt.regs, &prepared, arguments);
-    let mut words = vec![prepared.back];
-    words.extend((0..STACK_ARGUMENT_WORDS).map(|_| values.pointer(&prepared)));
-    tracer
-        .fill(tid, regs.rsp, &words)
-        .map_err(SingleStepError::Trace)?;
-    let words: Vec<u64> = (0..SCRATCH_BYTES / 8)
-        .map(|_| values.pointer(&prepared))
-        .collect();
-    tracer
-        .fill(tid, prepared.scratch, &words)
-        .map_err(SingleStepError::Trace)?;
-    tracer
-        .call(tid, &regs, &prepared)
-        .map_err(SingleStepError::Trace)?;
+    enter(tracer, tid, &regs, &prepared, values)?;
     let end = match until_halt(tracer, watchdog)? {
         None => CallEnd::Ended(ExitStatus::from_raw(tracer.root_status.unwrap_or(0))),
         Some(halt) => match halt.signal {
             0 => CallEnd::Returned(clobbered(&regs, &halt.regs)),
-            libc::SIGSTOP => CallEnd::TimedOut(Some(tracer.halt_location(&halt))),
-            signal => CallEnd::Signal(signal, tracer.halt_location(&halt)),
+            libc::SIGSTOP => CallEnd::TimedOut(Some(stop_location(tracer, &halt))),
+            signal => CallEnd::Signal(signal, stop_location(tracer, &halt)),
         },
     };
     Ok(CallResult { arguments, end })
 }
 
-/// Traces a process until a thread is halted; `None` if it ends before.
-fn until_halt(
+/// Prepares a process for a call. A thread that waits outside of all functions in scope maps memory
+/// for arguments. `None` if the function is not there.
+fn prepare(tracer: &mut Tracer<'_>, tid: i32) -> io::Result<Option<PreparedCall>> {
+    let tracee = tracer.threads.get(tid)?;
+    let modules = &mut tracer.stepper.modules;
+    modules.find(tid, tracee.memory)?;
+    let Some((entry, function)) = modules.requested_function(tracee.memory) else {
+        return Ok(None);
+    };
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let scratch = tracee.memory.map(tid, LOWEST, SCRATCH_BYTES, access)?;
+    let back = tracee.memory.free_slot();
+    let back = back.ok_or(io::ErrorKind::OutOfMemory)?;
+    tracer.halt_at(tid, back)?;
+    Ok(Some(PreparedCall {
+        entry,
+        function,
+        back,
+        scratch,
+    }))
+}
+
+/// Fills the stack and the memory for arguments, and resumes a waiting thread at the entry of the
+/// function.
+fn enter(
     tracer: &mut Tracer<'_>,
-    watchdog: &Watchdog,
-) -> Result<Option<HaltedThread>, SingleStepError> {
+    tid: i32,
+    regs: &Regs,
+    prepared: &PreparedCall,
+    values: &mut ValueGenerator,
+) -> io::Result<()> {
+    let mut tracee = tracer.threads.get(tid)?;
+    let mut words = vec![prepared.back];
+    words.extend((0..STACK_ARGUMENT_WORDS).map(|_| values.pointer(prepared)));
+    tracee.memory.fill(regs.rsp, &words)?;
+    let words = (0..SCRATCH_BYTES / 8).map(|_| values.pointer(prepared));
+    let words: Vec<u64> = words.collect();
+    tracee.memory.fill(prepared.scratch, &words)?;
+    sys::set_registers(tid, regs)?;
+    tracee.thread.shadow = ShadowStack::default();
+    let function = Some(prepared.function);
+    tracee.push_call(&mut tracer.stepper.modules, regs, prepared.back, function);
+    tracer.stepper.next(tracee, regs)
+}
+
+/// Where a thread was halted.
+fn stop_location(tracer: &mut Tracer<'_>, halted: &HaltedThread) -> StopLocation {
+    let address = halted.regs.rip;
+    let tracee = tracer.threads.get(halted.tid).ok();
+    let site = tracee.and_then(|tracee| tracee.memory.site(address));
+    let file = mappings(halted.tid).ok().and_then(|maps| {
+        let mut maps = maps.iter();
+        let mapping = maps.find(|mapping| mapping.contains(RuntimeAddr(address)))?;
+        mapping.path().map(Path::to_path_buf)
+    });
+    StopLocation {
+        address,
+        file,
+        vaddr: site.map(|site| site.at),
+    }
+}
+
+/// Traces a process until a thread is halted; `None` if it ends before.
+fn until_halt(tracer: &mut Tracer<'_>, watchdog: &Watchdog) -> io::Result<Option<HaltedThread>> {
     loop {
-        if let Some(halt) = tracer.halted.take() {
+        if let Some(halt) = tracer.stepper.halted.take() {
             return Ok(Some(halt));
         }
         if !crate::follow_one(tracer, watchdog)? {
@@ -241,7 +301,7 @@ fn until_halt(
 }
 
 /// Ends a process and everything that it started.
-fn end(tracer: &mut Tracer<'_>, root: i32) -> Result<(), SingleStepError> {
+fn end(tracer: &mut Tracer<'_>, root: i32) -> io::Result<()> {
     sys::kill(root);
     tracer.processes().into_iter().for_each(sys::kill);
     loop {
@@ -249,7 +309,7 @@ fn end(tracer: &mut Tracer<'_>, root: i32) -> Result<(), SingleStepError> {
             Ok((tid, status @ WaitStatus::Gone { .. })) => tracer.handle(tid, status)?,
             Ok((tid, WaitStatus::Stopped { .. })) => sys::kill(tid),
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
-            Err(error) => return Err(SingleStepError::Trace(error)),
+            Err(error) => return Err(error),
         }
     }
 }

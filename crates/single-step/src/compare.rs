@@ -112,9 +112,9 @@ pub(crate) struct RowMismatch {
 pub(crate) struct RowComparison<'a> {
     pub(crate) abi: Abi,
     pub(crate) abi_info: &'static AbiInfo,
-    pub(crate) row: &'a Row<'a>,
+    pub(crate) row: Row<'a>,
     pub(crate) registers: &'a Registers,
-    pub(crate) memory: &'a StoppedMemory<'a>,
+    pub(crate) memory: StoppedMemory<'a>,
     pub(crate) bias: LoadBias,
     pub(crate) truth: &'a ShadowFrame,
 }
@@ -123,7 +123,7 @@ impl RowComparison<'_> {
     /// The wrong rules, each with the value that it yields. A row without a caller has no rules
     /// that could be wrong.
     pub(crate) fn differences(&self) -> Vec<(RowMismatch, Option<u64>)> {
-        let row = self.row;
+        let row = &self.row;
         if row.is_outermost() {
             return Vec::new();
         }
@@ -180,7 +180,7 @@ impl RowComparison<'_> {
 
     /// The return address by the row.
     pub(crate) fn return_address(&self) -> Option<u64> {
-        let cfa = interpret::cfa(self.row, &self.view()).ok()?;
+        let cfa = interpret::cfa(&self.row, &self.view()).ok()?;
         self.recover(cfa, self.row.return_address)
     }
 
@@ -188,14 +188,14 @@ impl RowComparison<'_> {
         View {
             abi: self.abi,
             registers: self.registers,
-            memory: self.memory,
+            memory: &self.memory,
             bias: self.bias,
             pac_mask: 0,
         }
     }
 
     fn recover(&self, cfa: RuntimeAddr, register: Register) -> Option<u64> {
-        interpret::recover(self.row, &self.view(), cfa, register).value
+        interpret::recover(&self.row, &self.view(), cfa, register).value
     }
 
     fn cfa_mismatch(&self, found: Option<u64>) -> RowMismatch {
@@ -212,7 +212,7 @@ impl RowComparison<'_> {
         RowMismatch {
             code,
             aspect: Aspect::Cfa,
-            declared: wording::cfa(self.row, self.abi),
+            declared: wording::cfa(&self.row, self.abi),
             distance: distance.filter(|_| is_near),
         }
     }
@@ -223,7 +223,7 @@ impl RowComparison<'_> {
         RowMismatch {
             code: FindingCode::SavedElsewhere,
             aspect: Aspect::Register(self.abi_info.stack_pointer),
-            declared: wording::register(self.row, stack_pointer, self.abi),
+            declared: wording::register(&self.row, stack_pointer, self.abi),
             distance: distance.filter(|distance| distance.unsigned_abs() < MAX_SAVE_DISTANCE_BYTES),
         }
     }

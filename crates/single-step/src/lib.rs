@@ -44,18 +44,24 @@ use std::time::Duration;
 mod call;
 mod compare;
 mod displaced;
+mod faults;
+mod frames;
 mod host;
 mod instruction;
 mod module_run;
+mod modules;
 mod remote;
 mod report;
 mod row_source;
 mod scope;
 mod shadow_stack;
+mod stepper;
 mod sys;
+mod threads;
 mod traced_memory;
 mod tracer;
 mod watchdog;
+mod x86_64;
 
 pub use call::{
     ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, StopLocation,
@@ -106,7 +112,7 @@ pub enum SingleStepError {
     },
     /// It cannot be traced.
     #[error("the command cannot be traced")]
-    Trace(#[source] io::Error),
+    Trace(#[from] io::Error),
     /// Only x86-64 is supported.
     #[error("programs can be stepped on x86-64 only")]
     Architecture,
@@ -137,7 +143,7 @@ pub fn run(request: &StepRequest) -> Result<StepReport, SingleStepError> {
     let traced = trace(request, root, &limit);
     let is_late = limit.stop();
     let tracer = traced.inspect_err(|_| sys::kill(root))?;
-    let mut modules = tracer.modules.iter();
+    let mut modules = tracer.stepper.modules.all().iter();
     if modules.all(|module| module.functions.is_empty()) {
         return Err(SingleStepError::NothingInScope(out_of_scope(request)));
     }
@@ -170,21 +176,21 @@ fn trace<'r>(
 ) -> Result<Tracer<'r>, SingleStepError> {
     let mut tracer = Tracer::new(request)?;
     if tracer.begin(root)? {
-        tracer.release(root).map_err(SingleStepError::Trace)?;
+        tracer.release(root)?;
     }
     while follow_one(&mut tracer, watchdog)? {}
     Ok(tracer)
 }
 
 /// Handles the next event. Returns whether there was one.
-fn follow_one(tracer: &mut Tracer<'_>, watchdog: &Watchdog) -> Result<bool, SingleStepError> {
+fn follow_one(tracer: &mut Tracer<'_>, watchdog: &Watchdog) -> io::Result<bool> {
     if tracer.is_over() {
         return Ok(false);
     }
     let (tid, status) = match sys::wait() {
         // If SIGCHLD is ignored, ends are not reported.
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(false),
-        waited => waited.map_err(SingleStepError::Trace)?,
+        waited => waited?,
     };
     tracer.handle(tid, status)?;
     if !matches!(status, WaitStatus::Stopped { event: 0, .. }) {

@@ -10,8 +10,10 @@ use unspool_code_analysis::arch::AbiInfo;
 use unspool_rows::Vaddr;
 
 use crate::compare::{RowFault, RowMismatch, place_of};
+use crate::faults::{FaultCause, FaultRecord};
 use crate::scope::{SteppedFunction, SteppedModule};
-use crate::tracer::{ABI, FaultCause, FaultRecord, Tracer};
+use crate::tracer::Tracer;
+use crate::x86_64::ABI;
 
 /// The report of a run.
 #[derive(Debug)]
@@ -79,10 +81,11 @@ pub struct ObservedFinding {
 }
 
 pub(crate) fn from_tracer(tracer: &Tracer<'_>, is_late: bool) -> StepReport {
-    let modules = &tracer.modules;
-    let mut causes: Vec<(&FaultCause, &FaultRecord)> = tracer.faults.iter().collect();
+    let stepper = &tracer.stepper;
+    let (modules, counts) = (stepper.modules.all(), &stepper.counts);
+    let mut causes: Vec<(&FaultCause, &FaultRecord)> = stepper.faults.0.iter().collect();
     causes.sort_by_key(|((module, ..), seen)| (*module, seen.places.first().copied()));
-    let abi_info = tracer.lifter.abi_info();
+    let abi_info = stepper.modules.abi_info();
     let mut mended = BTreeSet::new();
     let findings = causes.into_iter().filter_map(|(cause, seen)| {
         let mut observed = observed(modules.get(cause.0)?, cause, seen, abi_info)?;
@@ -108,10 +111,10 @@ pub(crate) fn from_tracer(tracer: &Tracer<'_>, is_late: bool) -> StepReport {
             .map(|module| (module.path.clone(), module.left_out))
             .collect(),
         findings,
-        steps: tracer.steps,
-        checked: tracer.checked,
-        uncertain: tracer.uncertain,
-        entries_without_call: tracer.entries_without_call,
+        steps: counts.steps,
+        checked: counts.checked,
+        uncertain: counts.uncertain,
+        entries_without_call: counts.entries_without_call,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use unspool_check::{CodeOrigin, DeclaredRow, RuleLocation, START_FILE_FUNCTIONS};
 use unspool_code_analysis::Lifter;
+use unspool_code_analysis::op::Flow;
 use unspool_elf::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols};
 use unspool_rows::table::Span;
 use unspool_rows::{LoadBias, RegisterRule, Row, RowId, RuntimeAddr, Table, Vaddr};
@@ -14,8 +15,11 @@ use unspool_table_store::{self as tables, TableSource};
 use crate::instruction::SteppedInstruction;
 use crate::{RowSource, StepRequest};
 
+/// How often a thread at full speed is stopped at the same indirect jump.
+const MAX_JUMP_STOPS: u32 = 200;
+
 /// A function in scope.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SteppedFunction {
     pub(crate) name: Option<String>,
     pub(crate) start: Vaddr,
@@ -49,6 +53,14 @@ pub(crate) struct VisitedInstruction {
     pub(crate) visits: u32,
     /// How often a thread at full speed was stopped here in vain.
     pub(crate) stops: u32,
+}
+
+impl VisitedInstruction {
+    /// Whether it jumps to an address that may be new each time, and was not stopped at too often.
+    pub(crate) fn is_awaited_jump(&self) -> bool {
+        let is_indirect = matches!(self.instruction.flow, Some(Flow::IndirectJump(_)));
+        is_indirect && self.stops < MAX_JUMP_STOPS
+    }
 }
 
 /// A module.
@@ -279,15 +291,7 @@ impl SteppedModule {
                 start,
                 end: end.min(limit),
                 is_part: parts.contains(&start),
-                pads: Vec::new(),
-                entered: 0,
-                idle: 0,
-                reactivated: 0,
-                is_retired: false,
-                was_retired: false,
-                complete_since: 0,
-                lost: [0; 6],
-                returned: 0,
+                ..SteppedFunction::default()
             });
         }
         if let Some(last) = functions.last_mut()

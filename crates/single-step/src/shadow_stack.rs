@@ -85,7 +85,7 @@ const MAX_FRAME_BYTES: u64 = 1 << 20;
 const MAX_STACKS: usize = 4096;
 
 /// The frames of a thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ShadowStack {
     /// Stacks that were left, the last one last.
     left: VecDeque<ShadowFrames>,
@@ -96,25 +96,15 @@ pub(crate) struct ShadowStack {
 }
 
 /// Certainty that the innermost frame is that of the running code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ShadowCertainty {
+    #[default]
     Certain,
     /// The stack is new. If the running code calls a function on it, that code's frame is still
     /// known; after a switch to another context, no frame is.
     NewStack,
     /// It may be another frame.
     Uncertain,
-}
-
-impl Default for ShadowStack {
-    fn default() -> Self {
-        ShadowStack {
-            left: VecDeque::new(),
-            active: ShadowFrames::default(),
-            count: 0,
-            certainty: ShadowCertainty::Certain,
-        }
-    }
 }
 
 impl ShadowFrames {

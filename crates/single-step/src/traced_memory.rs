@@ -7,14 +7,16 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use libc::c_int;
+use unspool_compiled_table::call_test::{CALL_WINDOW_BYTES, CallTest};
 use unspool_process::maps::Mappings;
-use unspool_rows::RuntimeAddr;
+use unspool_rows::{RuntimeAddr, Vaddr};
 
 use crate::compare::StoppedMemory;
 use crate::displaced::DisplacedInstruction;
 use crate::instruction::MAX_INSTRUCTION_BYTES;
 use crate::remote::{self, SYSCALL};
 use crate::scope::{MappedModule, ModuleAddress};
+use crate::x86_64::ABI;
 
 /// The breakpoint instruction.
 pub(crate) const INT3: u8 = 0xcc;
@@ -225,6 +227,14 @@ impl TracedMemory {
         (read > 0).then_some(bytes)
     }
 
+    /// Whether a call is before an address: in the program's own bytes, without breakpoints.
+    pub(crate) fn follows_call(&self, pc: u64) -> bool {
+        let start = pc.checked_sub(CALL_WINDOW_BYTES as u64);
+        let before = start.and_then(|start| self.original(start)?.first_chunk().copied());
+        let test = before.zip(CallTest::anywhere(ABI.arch));
+        test.is_some_and(|(before, calls)| calls.passes(Vaddr(pc), before))
+    }
+
     /// How a thread stopped at an address can execute the instruction there; `None` if no
     /// breakpoint is in the way.
     pub(crate) fn aside(&mut self, tid: i32, at: u64) -> io::Result<Option<DisplacedInstruction>> {
@@ -323,7 +333,8 @@ impl TracedMemory {
     }
 }
 
-fn mappings(tid: i32) -> io::Result<Mappings> {
+/// The mappings of a process.
+pub(crate) fn mappings(tid: i32) -> io::Result<Mappings> {
     let text = std::fs::read(format!("/proc/{tid}/maps"))?;
     Ok(Mappings::parse(&text))
 }
