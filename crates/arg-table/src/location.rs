@@ -112,7 +112,7 @@ impl UnprovenRules {
 
     /// Whether the caller's value of a register is unproven.
     #[must_use]
-    pub fn has_register(self, register: u8) -> bool {
+    pub(crate) fn has_register(self, register: u8) -> bool {
         self.0 & (Self::from_register(register).0 | Self::CFA) != 0
     }
 

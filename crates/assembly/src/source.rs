@@ -352,7 +352,7 @@ impl AssemblySource {
 
     /// The original number of the last original line above a line; 0 if there is none.
     #[must_use]
-    pub fn original_line_above(&self, number: u32) -> u32 {
+    pub(crate) fn original_line_above(&self, number: u32) -> u32 {
         let mut above = (1..number).rev();
         above.find_map(|line| self.original(line)).unwrap_or(0)
     }

@@ -125,7 +125,7 @@ impl PointerBases<'_, '_> {
     /// # Errors
     ///
     /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is truncated.
-    pub fn nullable(
+    pub(crate) fn nullable(
         &self,
         reader: &mut ByteReader<'_>,
         encoding: PointerEncoding,

@@ -242,8 +242,7 @@ impl ElfFile {
     /// different addresses. The segment is chosen by the permission to execute, then by the first
     /// page of the mapping, the last one, and the number of bytes in common. That is certain for
     /// the executable mapping of a file with one executable segment. Others can be ambiguous: data
-    /// made read-only after relocating looks like the read-only segment before it. If all mappings
-    /// are known, use [`ElfFile::load_bias_of_all`].
+    /// made read-only after relocating looks like the read-only segment before it.
     #[must_use]
     pub fn load_bias(&self, mapping: &SegmentMapping) -> Option<LoadBias> {
         let candidates = self.segments().filter(|segment| mapping.overlaps(segment));
@@ -251,24 +250,5 @@ impl ElfFile {
             .map(|segment| (mapping.fit(&segment, self.kind()), mapping.bias(&segment)))
             .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
         Some(bias)
-    }
-
-    /// The load bias that explains most of these mappings. All must belong to one loaded copy of
-    /// this file. `None` if no segment fits any of them.
-    #[must_use]
-    pub fn load_bias_of_all(&self, mappings: &[SegmentMapping]) -> Option<LoadBias> {
-        // The most certain candidates first: of equals, the first is kept.
-        let executable = mappings.iter().filter(|mapping| mapping.executable);
-        let candidates = executable.chain(mappings).filter_map(|m| self.load_bias(m));
-        let explained = |bias| mappings.iter().filter(|m| self.explains(bias, m)).count();
-        let (_, bias) = candidates
-            .map(|bias| (explained(bias), bias))
-            .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
-        Some(bias)
-    }
-
-    fn explains(&self, bias: LoadBias, mapping: &SegmentMapping) -> bool {
-        self.segments()
-            .any(|segment| mapping.overlaps(&segment) && mapping.bias(&segment) == bias)
     }
 }

@@ -255,12 +255,6 @@ impl PerfEvent {
                 .any(|clock| u64::from(*clock) == self.config)
     }
 
-    /// Whether it is sampled at a requested frequency, and not at each occurrence.
-    #[must_use]
-    pub fn has_rate(&self) -> bool {
-        self.is_clock() || matches!(self.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_RAW)
-    }
-
     fn tracepoint(name: &str, system: &str, point: &str) -> Result<PerfEvent, EventNameError> {
         let is_plain = |part: &str| {
             part.bytes()

@@ -81,14 +81,6 @@ impl Ring {
         self.map.capacity()
     }
 
-    /// Its fill level, as a fraction.
-    #[must_use]
-    pub fn fullness(&self) -> f64 {
-        let bytes = u32::try_from(self.written.wrapping_sub(self.read)).unwrap_or(u32::MAX);
-        let all = u32::try_from(self.map.capacity()).unwrap_or(u32::MAX);
-        f64::from(bytes) / f64::from(all.max(1))
-    }
-
     /// The offset of a position in the ring.
     fn place(&self, position: u64) -> Option<usize> {
         // The capacity is a power of two.

@@ -129,7 +129,7 @@ impl<'e> EncodedRules<'e> {
     /// The next register and its rule, `Some(None)` after the last. `None` if the bytes are not a
     /// rule.
     #[inline]
-    pub fn next_rule(&mut self) -> Option<Option<(Register, RegisterRule<'e>)>> {
+    pub(crate) fn next_rule(&mut self) -> Option<Option<(Register, RegisterRule<'e>)>> {
         if self.0.is_empty() {
             return Some(None);
         }

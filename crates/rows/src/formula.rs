@@ -368,12 +368,6 @@ impl Formula {
         }
     }
 
-    /// Whether it mentions the CFA.
-    #[must_use]
-    pub fn uses_cfa(&self) -> bool {
-        self.count_cfa(self.root) != 0
-    }
-
     /// How often the formula mentions the CFA: at most [`MAX_NODES`] times.
     fn count_cfa(&self, id: NodeId) -> u32 {
         match self.node(id) {

@@ -42,7 +42,7 @@ pub use elf_code_image::ElfCodeImage;
 pub use exit_rows::{ExitRows, RemainingCode};
 pub use functions::{FunctionExtent, entry_point, functions, parent_of_cold_part};
 pub use lsda::landings;
-pub use noreturn::{is_noreturn_name, noreturn_addresses};
+pub use noreturn::noreturn_addresses;
 pub use plt::plt_stubs;
 pub use returns_twice::returns_twice_addresses;
 pub use synthesis::{FunctionCoverage, MissingReason, Synthesis, SynthesisError, synthesize};

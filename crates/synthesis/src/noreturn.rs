@@ -60,7 +60,7 @@ const MANGLED_PREFIXES: &[&str] = &[
 
 /// Whether a function with that name never returns.
 #[must_use]
-pub fn is_noreturn_name(name: &str) -> bool {
+fn is_noreturn_name(name: &str) -> bool {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     NAMES.contains(&name)
         || MANGLED_PREFIXES

@@ -1,8 +1,6 @@
 //! A headless Chromium, driven by its DevTools protocol through pipes.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
@@ -173,14 +171,6 @@ impl Browser {
             "Emulation.setEmulatedMedia",
             &json!({ "features": [feature] }),
         );
-    }
-
-    /// Writes what the window shows as a PNG file.
-    pub fn screenshot(&mut self, path: &Path) {
-        let shot = self.call("Page.captureScreenshot", &json!({}));
-        let base64 = shot["data"].as_str().unwrap().as_bytes();
-        let png = crate::filter(command("base64").arg("-d"), base64);
-        fs::write(path, png).unwrap();
     }
 
     /// The addresses that were requested.

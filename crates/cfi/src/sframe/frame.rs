@@ -145,7 +145,7 @@ impl SframeAbi {
 
     /// The fixed offset of the return address from the CFA, in bytes; 0 if it is not fixed.
     #[must_use]
-    pub const fn fixed_return_address(self) -> i8 {
+    pub(crate) const fn fixed_return_address(self) -> i8 {
         match self {
             SframeAbi::Amd64 => -8,
             SframeAbi::Aarch64Big | SframeAbi::Aarch64Little | SframeAbi::S390x => 0,
@@ -154,7 +154,7 @@ impl SframeAbi {
 
     /// The caller's stack pointer relative to the CFA, in bytes.
     #[must_use]
-    pub const fn caller_stack_pointer(self) -> i64 {
+    pub(crate) const fn caller_stack_pointer(self) -> i64 {
         match self {
             SframeAbi::S390x => -160,
             SframeAbi::Amd64 | SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => 0,
@@ -163,7 +163,7 @@ impl SframeAbi {
 
     /// The CFA's offset from its register, as stored in a row; `None` if it cannot be stored.
     #[must_use]
-    pub const fn stored_cfa_offset(self, offset: i64) -> Option<i64> {
+    pub(crate) const fn stored_cfa_offset(self, offset: i64) -> Option<i64> {
         match self {
             SframeAbi::S390x if (offset - 160) % 8 == 0 => Some((offset - 160) / 8),
             SframeAbi::S390x => None,

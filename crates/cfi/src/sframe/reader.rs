@@ -256,7 +256,7 @@ impl<'a> SubSection<'a> {
 
     /// The number of entries that the bytes have room for.
     #[must_use]
-    pub fn entries_in_reach(&self) -> u32 {
+    pub(crate) fn entries_in_reach(&self) -> u32 {
         let size = u64::from(self.header.version.fde_bytes());
         let room = (self.data.len() as u64).saturating_sub(self.entry_offset(0)) / size;
         u32::try_from(room).map_or(self.header.fdes, |room| room.min(self.header.fdes))
@@ -264,7 +264,7 @@ impl<'a> SubSection<'a> {
 
     /// Impossible header fields about rows: rows would end behind the section, or be more than
     /// there are bytes for. Entries have their own row offsets, and are read all the same.
-    pub fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
+    pub(crate) fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
         /// The start of a row takes a byte, and its info another.
         const MIN_FRE_BYTES: u64 = 2;
         let header = self.header;
@@ -451,7 +451,7 @@ impl<'a> SframeFde<'a> {
     /// # Errors
     ///
     /// A row is bad.
-    pub fn block_bytes(&self) -> Result<Option<u32>, SframeError> {
+    pub(crate) fn block_bytes(&self) -> Result<Option<u32>, SframeError> {
         if !self.is_repeated {
             return Ok(None);
         }
