@@ -162,11 +162,11 @@ impl Cursor {
 
     /// Steps to the caller by the row that covers the frame's address. Without a row, by a guess
     /// that is checked against known code.
-    pub fn step<S, M>(&mut self, modules: &S, memory: &M) -> Step
-    where
-        S: Modules + ?Sized,
-        M: Memory + ?Sized,
-    {
+    pub fn step(
+        &mut self,
+        modules: &(impl Modules + ?Sized),
+        memory: &(impl Memory + ?Sized),
+    ) -> Step {
         let module = modules.module(self.frame.code.lookup());
         if let Some(module) = &module
             && let Some(native) = module.native
@@ -181,11 +181,12 @@ impl Cursor {
 
     /// Steps from a frame that was already [located](Cursor::locate).
     #[inline]
-    pub fn step_by<S, M>(&mut self, lookup: &RowLookup<'_, '_>, modules: &S, memory: &M) -> Step
-    where
-        S: Modules + ?Sized,
-        M: Memory + ?Sized,
-    {
+    pub fn step_by(
+        &mut self,
+        lookup: &RowLookup<'_, '_>,
+        modules: &(impl Modules + ?Sized),
+        memory: &(impl Memory + ?Sized),
+    ) -> Step {
         let outcome = match (&lookup.module, &lookup.row) {
             (Some(module), Ok(found)) => self
                 .step_by_trampoline(found, module, memory)
@@ -252,11 +253,11 @@ impl Cursor {
     /// The canonical frame address by the row that covers the frame, if there is one. An outermost
     /// frame also has one, without a caller.
     #[must_use]
-    pub fn cfa<S, M>(&self, modules: &S, memory: &M) -> Option<RuntimeAddr>
-    where
-        S: Modules + ?Sized,
-        M: Memory + ?Sized,
-    {
+    pub fn cfa(
+        &self,
+        modules: &(impl Modules + ?Sized),
+        memory: &(impl Memory + ?Sized),
+    ) -> Option<RuntimeAddr> {
         let pc = self.frame.code.lookup();
         let module = modules.module(pc)?;
         let mut row = Row::new(Register(0));
@@ -431,16 +432,12 @@ impl Cursor {
     /// Steps by the code that the frame has yet to run. Its rules hold if the code keeps to the ABI:
     /// then the caller's code makes a call.
     #[inline(never)]
-    fn step_by_exit_row<S, M>(
+    fn step_by_exit_row(
         &self,
         module: Option<&Module<'_>>,
-        modules: &S,
-        memory: &M,
-    ) -> Option<Result<(CallerState, StepInfo), End>>
-    where
-        S: Modules + ?Sized,
-        M: Memory + ?Sized,
-    {
+        modules: &(impl Modules + ?Sized),
+        memory: &(impl Memory + ?Sized),
+    ) -> Option<Result<(CallerState, StepInfo), End>> {
         let (rows, bias) = match module {
             Some(module) => (module.synthesized?, module.bias),
             None => {

@@ -145,33 +145,25 @@ impl<'r> Walker<'r> {
 
     /// Walks a stack, and writes the code addresses of its frames, from the innermost out, as room
     /// permits. Addresses above the first are return addresses, except above a signal frame.
-    pub fn walk<S, M>(
+    pub fn walk(
         &self,
         top: &impl InnermostFrame,
-        modules: &S,
-        memory: &M,
+        modules: &(impl Modules + ?Sized),
+        memory: &(impl Memory + ?Sized),
         addresses: &mut [RuntimeAddr],
-    ) -> WalkResult
-    where
-        S: Modules + ?Sized,
-        M: Memory + ?Sized,
-    {
+    ) -> WalkResult {
         self.run(top, modules, memory, &mut NoRecorder, addresses)
     }
 
     /// The same with a memo of the last walk, which helps if that was of the same thread.
-    pub fn walk_again<S, M>(
+    pub fn walk_again(
         &self,
         memo: &mut Memo,
         top: &impl InnermostFrame,
-        modules: &S,
-        memory: &M,
+        modules: &(impl Modules + ?Sized),
+        memory: &(impl Memory + ?Sized),
         addresses: &mut [RuntimeAddr],
-    ) -> WalkResult
-    where
-        S: Modules + ?Sized,
-        M: Memory + ?Sized,
-    {
+    ) -> WalkResult {
         if !self.by_cursor && memo.begin() {
             self.run(top, modules, memory, memo, addresses)
         } else {
@@ -180,19 +172,14 @@ impl<'r> Walker<'r> {
     }
 
     #[inline]
-    fn run<S, M, R>(
+    fn run(
         &self,
         top: &impl InnermostFrame,
-        modules: &S,
-        memory: &M,
-        record: &mut R,
+        modules: &(impl Modules + ?Sized),
+        memory: &(impl Memory + ?Sized),
+        record: &mut impl WalkRecorder,
         addresses: &mut [RuntimeAddr],
-    ) -> WalkResult
-    where
-        S: Modules + ?Sized,
-        M: Memory + ?Sized,
-        R: WalkRecorder,
-    {
+    ) -> WalkResult {
         let mut run = WalkRun {
             walker: self,
             modules,
