@@ -33,7 +33,7 @@ use unspool_elf::ElfFile;
 use unspool_process::file_provider::{FileProblem, FileProvider};
 use unspool_process::maps::{Mapping, Mappings};
 use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
-use unspool_process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
+use unspool_process::{AuxVector, Snapshot, Thread, ThreadState};
 use unspool_rows::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_table_store::Store;
 
@@ -254,9 +254,6 @@ impl Snapshot for StoppedProcess {
     fn abi(&self) -> Abi {
         self.abi
     }
-    fn threads(&self) -> &[Thread] {
-        &[]
-    }
     fn mappings(&self) -> &Mappings {
         &self.mappings
     }
@@ -265,12 +262,6 @@ impl Snapshot for StoppedProcess {
     }
     fn memory(&self) -> &dyn Memory {
         self
-    }
-    fn signal(&self) -> Option<&Signal> {
-        None
-    }
-    fn pac_mask(&self) -> u64 {
-        0
     }
 }
 

@@ -8,9 +8,7 @@ use unspool_unwind::local::{ABI, OwnMemory};
 
 use crate::maps::{Mapping, Mappings};
 use crate::surroundings::ProcFiles;
-use crate::{
-    AuxVector, MappedFile, ProcessError, Signal, Snapshot, Thread, mapped_file, procfs, read_memory,
-};
+use crate::{AuxVector, MappedFile, ProcessError, Snapshot, mapped_file, procfs, read_memory};
 
 /// The own process, as the calling thread sees it. It serves [walks of its own
 /// stack](crate::snapshot_unwinder::SnapshotUnwinder::walk_from) that need more detail than
@@ -77,10 +75,6 @@ impl Snapshot for OwnProcess {
         ABI
     }
 
-    fn threads(&self) -> &[Thread] {
-        &[]
-    }
-
     fn mappings(&self) -> &Mappings {
         &self.mappings
     }
@@ -91,13 +85,5 @@ impl Snapshot for OwnProcess {
 
     fn memory(&self) -> &dyn Memory {
         &self.memory
-    }
-
-    fn signal(&self) -> Option<&Signal> {
-        None
-    }
-
-    fn pac_mask(&self) -> u64 {
-        0
     }
 }

@@ -15,8 +15,11 @@ pub trait Snapshot {
     /// The architecture and byte order.
     fn abi(&self) -> Abi;
 
-    /// The threads. In a core file and after a fatal signal, the signal's thread is the first one.
-    fn threads(&self) -> &[Thread];
+    /// The threads, if they are known. In a core file and after a fatal signal, the signal's thread
+    /// is the first one.
+    fn threads(&self) -> &[Thread] {
+        &[]
+    }
 
     /// The mappings.
     fn mappings(&self) -> &Mappings;
@@ -28,11 +31,15 @@ pub trait Snapshot {
     fn memory(&self) -> &dyn Memory;
 
     /// The signal that stopped the process for good, if there was one.
-    fn signal(&self) -> Option<&Signal>;
+    fn signal(&self) -> Option<&Signal> {
+        None
+    }
 
     /// The bits of a code address that hold a signature (AArch64 PAuth, `NT_ARM_PAC_MASK`); 0
     /// without signatures.
-    fn pac_mask(&self) -> u64;
+    fn pac_mask(&self) -> u64 {
+        0
+    }
 
     /// The ELF image of the vDSO, the code that the kernel maps into every process, or `None`
     /// if the process has none. It exists in memory only.

@@ -9,9 +9,9 @@ use unspool_elf::ElfFile;
 use unspool_process::file_provider::{FileProblem, FileProvider};
 use unspool_process::maps::{Device, Mapping, Mappings, Permissions};
 use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder, WalkDetail};
-use unspool_process::{AuxVector, Process, Signal, Snapshot, Thread};
+use unspool_process::{AuxVector, Process, Snapshot};
 use unspool_rows::{
-    Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, Row, RuntimeAddr, Unreadable, Vaddr,
+    Abi, CodeAddr, LoadBias, Memory, Register, Row, RuntimeAddr, Unreadable, Vaddr,
 };
 use unspool_table_store::{self as tables, Store, TableSource};
 use unspool_testing::RunningProgram;
@@ -171,14 +171,7 @@ struct LargePages {
 
 impl Snapshot for LargePages {
     fn abi(&self) -> Abi {
-        Abi {
-            arch: Arch::X86_64,
-            endian: Endian::Little,
-        }
-    }
-
-    fn threads(&self) -> &[Thread] {
-        &[]
+        Abi::X86_64
     }
 
     fn mappings(&self) -> &Mappings {
@@ -191,14 +184,6 @@ impl Snapshot for LargePages {
 
     fn memory(&self) -> &dyn Memory {
         self
-    }
-
-    fn signal(&self) -> Option<&Signal> {
-        None
-    }
-
-    fn pac_mask(&self) -> u64 {
-        0
     }
 }
 
