@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use unspool_bench::{Scratch, single_step};
+use unspool_bench::{Scratch, median, single_step};
 use unspool_single_step::{RowSource, StepRequest};
 use unspool_table_store::TableSource;
 
@@ -100,9 +100,4 @@ fn main() -> anyhow::Result<()> {
 fn rate(steps: u64, since: Instant) -> f64 {
     let steps = u32::try_from(steps).unwrap_or(u32::MAX);
     f64::from(steps) / since.elapsed().as_secs_f64()
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
 }

@@ -31,11 +31,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use anyhow::Context as _;
+use unspool_bench::median;
 
 use cold::ColdStart;
 use options::{USAGE, WalkBenchOptions};
 use peers::{BASE, MakeWalker, Peer};
-use report::{Figures, WalkError, median};
+use report::{Figures, WalkError};
 use scenario::Scenario;
 use sys::WorkFunctions;
 use visit::{Clock, Visitor};
@@ -231,7 +232,7 @@ impl WalkBench {
             "µs", "first", "faults", "second", "open", "faults"
         );
         for (name, starts) in names.iter().zip(&starts) {
-            let of = |figure: fn(&ColdStart) -> f64| median(starts.iter().map(figure).collect());
+            let of = |figure: fn(&ColdStart) -> f64| median(starts.iter().map(figure));
             println!(
                 "  {name:<36}{:>10.2}{:>10}{:>10.2}{:>10.1}{:>10}",
                 of(|start| start.first),

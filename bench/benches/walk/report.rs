@@ -37,12 +37,6 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// The median; zero if empty.
-pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_unstable_by(f64::total_cmp);
-    percentile(&numbers, 50)
-}
-
 /// A peer, and its first error.
 pub(crate) type WalkError = (&'static str, String);
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use crate::command::{Finish as _, tool};
 
@@ -89,6 +90,25 @@ pub fn scratch(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}-{}-{count}", std::process::id()))
 }
 
+/// Creates a folder with a unique name in `folder`.
+#[must_use]
+pub fn scratch_folder(folder: &Path, name: &str) -> PathBuf {
+    let path = scratch(folder, name);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Sets a file's permissions.
+pub fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Sets the age of a file's last modification.
+pub fn set_age(path: &Path, age: Duration) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - age).unwrap();
+}
+
 /// The gcc options that leave out `.eh_frame`, by a script for GNU ld in `folder`. With
 /// `-Wa,--gsframe`, the program has only `.sframe`.
 #[must_use]
@@ -115,7 +135,7 @@ impl UserFolder {
     #[must_use]
     pub fn new(owner: u32) -> UserFolder {
         let folder = Folder::below(&env::temp_dir());
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        set_mode(&folder, 0o755);
         chown(&folder, Some(owner), Some(owner))
             .unwrap_or_else(|error| panic!("a test with two users: run it as root: {error}"));
         UserFolder(folder)
@@ -125,7 +145,7 @@ impl UserFolder {
     pub fn copy(&self, file: &Path, name: &str, mode: u32) -> PathBuf {
         let copy = self.join(name);
         fs::copy(file, &copy).unwrap();
-        fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(&copy, mode);
         copy
     }
 }

@@ -22,7 +22,9 @@ pub use browser::Browser;
 pub use command::{
     Finish, TextOutput, alone, alone_by, command, filter, run_tool, this_test, tool,
 };
-pub use folder::{Folder, NOBODY, UserFolder, scratch, without_eh_frame};
+pub use folder::{
+    Folder, NOBODY, UserFolder, scratch, scratch_folder, set_age, set_mode, without_eh_frame,
+};
 pub use running::{
     RunningProgram, await_state, await_that, kernel_core, limitless, send_signal, states,
 };

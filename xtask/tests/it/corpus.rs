@@ -3,13 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use unspool_testing::scratch_folder;
 use xtask::corpus::pair::{self, Pair};
 use xtask::corpus::{problems, proof, table};
 
 fn scratch(name: &str) -> PathBuf {
-    let folder = unspool_testing::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), name);
-    fs::create_dir_all(&folder).unwrap();
-    folder
+    scratch_folder(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
 }
 
 /// The proof's result for a pair with part of its text replaced.

@@ -4,21 +4,24 @@
 //! As root, these tests also run the command as other users.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use unspool_testing::{
-    Finish as _, Folder, RunningProgram, TextOutput, await_state, command, run_tool, sample, tool,
+    Finish as _, Folder, RunningProgram, TextOutput, await_state, command, run_tool, sample,
+    set_age, set_mode, tool,
 };
 
 use crate::harness;
 use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// The users `nobody` and `daemon`: two different users, neither of them root.
 const NOBODY: u32 = 65534;
@@ -138,18 +141,8 @@ fn is_root() -> bool {
     command("id").arg("-u").succeed() == "0\n"
 }
 
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-}
-
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
-}
-
-fn set_age(path: &Path, hours: u32) {
-    let file = File::options().write(true).open(path).unwrap();
-    let age = Duration::from_secs(60 * 60) * hours;
-    file.set_modified(SystemTime::now() - age).unwrap();
 }
 
 /// The key of a file's tables: its build ID from `readelf`, and a hash from `sha256sum`.
@@ -662,7 +655,7 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
     // Root's table in the user's cache is used, though its time of use cannot be recorded.
     set_mode(&own, 0o644);
     chown(&own, Some(0), None).unwrap();
-    set_age(&own, 24 * 30);
+    set_age(&own, 24 * 30 * HOUR);
     assert_eq!(show().err, "");
     // A cache that only root can read is reported once; the folder cannot be written to either.
     let folder = cache(&directory);
@@ -743,7 +736,7 @@ fn listing_and_cleaning() {
     for (name, size, hours) in [(&second, 12345, 0), (&first, 67, 50)] {
         let path = folder.join(format!("{name}.unspool"));
         fs::write(&path, vec![0; size]).unwrap();
-        set_age(&path, hours);
+        set_age(&path, HOUR * hours);
     }
     fs::create_dir(folder.join("keys")).unwrap();
     set_mode(&folder.join("keys"), 0o700);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::common::{PROGRAM, binutils, compile, directory};
 use unspool_elf::{DebugFiles, ElfFile, InlineFrame, Lines, ModuleError, SearchRoots};
 use unspool_rows::Vaddr;
-use unspool_testing::{Finish as _, tool};
+use unspool_testing::{Finish as _, set_mode, tool};
 
 /// (function, file:line) of each frame, as addr2line prints them.
 fn expected(path: &Path, addr: u64) -> Vec<(String, String)> {
@@ -166,11 +166,6 @@ fn check_split(split: &Path, whole: &Path, lines: &Lines) -> bool {
         assert!(!functions || names(&found) == names(&wanted), "{found:?}");
     }
     functions
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 #[test]

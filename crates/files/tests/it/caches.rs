@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -17,6 +17,7 @@ use unspool_files::raw::{RawFile, effective_user};
 use unspool_files::{
     CacheEntry, CacheError, CacheErrorReason, CacheFolder, RemovedFiles, open_trusted,
 };
+use unspool_testing::{set_age, set_mode};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -33,15 +34,6 @@ fn names(cache: &CacheFolder) -> Vec<String> {
     let entries = cache.entries().unwrap();
     let name = |entry: CacheEntry| entry.path.file_name().unwrap().to_str().unwrap().to_owned();
     entries.into_iter().map(name).collect()
-}
-
-fn set_age(path: &Path, age: Duration) {
-    let file = File::options().write(true).open(path).unwrap();
-    file.set_modified(SystemTime::now() - age).unwrap();
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// A removal in a folder that others can write to could remove what they have put in its place.

@@ -56,24 +56,27 @@ fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).expect("few"))
 }
 
+/// Counts an event of a thread on each processor, with a ring for each.
+fn count_on_all_cpus(setup: &EventAttr, thread: u32) -> (Vec<Counter>, Vec<Ring>) {
+    let open = |cpu| {
+        let counter = Counter::open(setup, EventTarget::Thread(thread), cpu);
+        counter.expect("perf_event_paranoid is 2 or less")
+    };
+    let counters: Vec<Counter> = (0..cpus()).map(open).collect();
+    let ring = |counter| Ring::new(counter, 64 << 10).expect("a ring");
+    let rings = counters.iter().map(ring).collect();
+    for counter in &counters {
+        counter.enable().expect("counted");
+    }
+    (counters, rings)
+}
+
 #[test]
 fn samples_are_of_the_process_and_its_stack() {
     let busy = Busy::begin();
     let setup = setup(PerfEvent::cpu_clock());
     let layout = setup.layout();
-    let counters: Vec<_> = (0..cpus())
-        .map(|cpu| {
-            Counter::open(&setup, EventTarget::Thread(busy.pid()), cpu)
-                .expect("perf_event_paranoid is 2 or less")
-        })
-        .collect();
-    let mut rings: Vec<_> = counters
-        .iter()
-        .map(|counter| Ring::new(counter, 64 << 10).expect("a ring"))
-        .collect();
-    for counter in &counters {
-        counter.enable().expect("counted");
-    }
+    let (_counters, mut rings) = count_on_all_cpus(&setup, busy.pid());
     let maps = fs::read_to_string(format!("/proc/{}/maps", busy.pid())).expect("it runs");
     let range_of = |name: &str| {
         let line = maps
@@ -143,19 +146,7 @@ fn mappings_of_a_new_program_are_those_that_proc_shows() {
     let mut child = command.spawn().expect("sh runs");
     let mut setup = setup(PerfEvent::dummy());
     setup.stack_bytes = 0;
-    let counters: Vec<_> = (0..cpus())
-        .map(|cpu| {
-            Counter::open(&setup, EventTarget::Thread(child.id()), cpu)
-                .expect("perf_event_paranoid is 2 or less")
-        })
-        .collect();
-    let mut rings: Vec<_> = counters
-        .iter()
-        .map(|counter| Ring::new(counter, 64 << 10).expect("a ring"))
-        .collect();
-    for counter in &counters {
-        counter.enable().expect("counted");
-    }
+    let (_counters, mut rings) = count_on_all_cpus(&setup, child.id());
     let mut stdin = child.stdin.take().expect("piped");
     let mut stdout = child.stdout.take().expect("piped");
     std::io::Write::write_all(&mut stdin, b"\nready").expect("it reads");

@@ -18,13 +18,11 @@ mod files;
 mod others;
 mod own;
 
-use unspool_testing::scratch;
+use unspool_testing::scratch_folder;
 use xtask::bad_frames::{self, BadFramesProgram, cases, cases::Case};
 
 fn directory() -> PathBuf {
-    let path = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), "bad-frames");
-    fs::create_dir_all(&path).unwrap();
-    path
+    scratch_folder(Path::new(env!("CARGO_TARGET_TMPDIR")), "bad-frames")
 }
 
 /// The library for the own process.

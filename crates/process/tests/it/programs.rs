@@ -1,18 +1,15 @@
 //! Builds and runs the test programs, and asks gdb for a second opinion.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use unspool_process::Thread;
 use unspool_rows::Arch;
-use unspool_testing::{Finish as _, RunningProgram, command, scratch, tool};
+use unspool_testing::{Finish as _, RunningProgram, command, scratch_folder, tool};
 
 /// A new directory for one test alone.
 pub(crate) fn directory() -> PathBuf {
-    let path = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), "process");
-    fs::create_dir_all(&path).unwrap();
-    path
+    scratch_folder(Path::new(env!("CARGO_TARGET_TMPDIR")), "process")
 }
 
 /// Compiles `source` from this directory.

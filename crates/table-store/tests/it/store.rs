@@ -5,19 +5,17 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink,
-};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use unspool_elf::{ElfFile, TableKey, embed};
 use unspool_table_store::{
     self as tables, NativeObject, Store, StoreError, TableBytes, TableOrigin, TableSource,
 };
-use unspool_testing::{Finish as _, await_that, run_tool, tool};
+use unspool_testing::{Finish as _, await_that, run_tool, set_age, set_mode, tool};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -102,16 +100,6 @@ fn make_folder(path: &Path) {
 fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
     set_mode(path, 0o600);
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-}
-
-/// Sets the age of a file's last modification.
-fn set_age(path: &Path, age: Duration) {
-    let file = File::options().write(true).open(path).unwrap();
-    file.set_modified(SystemTime::now() - age).unwrap();
 }
 
 fn age(path: &Path) -> Duration {

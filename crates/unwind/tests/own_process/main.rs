@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use unspool_rows::{Memory, Register, Registers, RuntimeAddr};
-use unspool_testing::{Finish as _, alone, alone_by, scratch, this_test, tool};
+use unspool_testing::{Finish as _, alone, alone_by, scratch_folder, this_test, tool};
 use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnRegisterLocation, OwnThread};
 use unspool_unwind::{Cursor, End, Step, WalkResult};
 
@@ -224,9 +224,7 @@ fn errno() -> *mut c_int {
 }
 
 fn directory() -> PathBuf {
-    let path = scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), "own-process");
-    fs::create_dir_all(&path).unwrap();
-    path
+    scratch_folder(Path::new(env!("CARGO_TARGET_TMPDIR")), "own-process")
 }
 
 /// A shared library from a source beside this file.
