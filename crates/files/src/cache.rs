@@ -578,15 +578,12 @@ impl TrustedFolder {
 fn check_trust(path: &Path, file: &File) -> Result<Metadata, CacheError> {
     let metadata = file.metadata();
     let metadata = metadata.map_err(|error| CacheError::new(path, error))?;
-    if !is_untrusted(&metadata) {
-        Ok(metadata)
-    } else {
+    if is_untrusted(&metadata) {
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
-        Err(CacheError::new(
-            path,
-            CacheErrorReason::Untrusted { owner, mode },
-        ))
+        let reason = CacheErrorReason::Untrusted { owner, mode };
+        return Err(CacheError::new(path, reason));
     }
+    Ok(metadata)
 }
 
 fn make_folder(at: impl AsFd, name: &Path, path: &Path) -> Result<(), CacheError> {

@@ -214,14 +214,13 @@ pub fn open_input(path: &Path) -> io::Result<Input> {
         .read(true)
         .custom_flags(libc::O_NOCTTY)
         .open(path)?;
-    Ok(if !wanted(&file.metadata()?)? {
-        Input::File(file)
-    } else {
-        Input::Stream(Stream {
-            file,
-            left: MAX_STREAM_BYTES,
-        })
-    })
+    if !wanted(&file.metadata()?)? {
+        return Ok(Input::File(file));
+    }
+    Ok(Input::Stream(Stream {
+        file,
+        left: MAX_STREAM_BYTES,
+    }))
 }
 
 impl Read for Stream {

@@ -675,15 +675,11 @@ fn unwound(
     address: TermId,
     size: u64,
 ) -> Result<MemoryLocation, ProofFault> {
-    if !context.terms.is_own(address) {
-        Ok(MemoryLocation::Unwound(memory::is_near(
-            context.terms,
-            address,
-            size,
-        )))
-    } else {
-        Err(ProofFault::Address)
+    if context.terms.is_own(address) {
+        return Err(ProofFault::Address);
     }
+    let is_near = memory::is_near(context.terms, address, size);
+    Ok(MemoryLocation::Unwound(is_near))
 }
 
 fn number(register: usize) -> u8 {
