@@ -11,8 +11,9 @@
 //! rows do.
 
 use core::ops::Range;
+use std::collections::BTreeMap;
 
-use crate::arch::{AbiInfo, FastInsn, Lifter};
+use crate::arch::{AbiInfo, DecodedInsn, FastInsn, Lifter};
 use crate::code::LiftedCode;
 use crate::dataflow::Landing;
 use crate::op::{BranchEdge, Flow, Op};
@@ -66,6 +67,60 @@ pub trait Annotations {
     fn note_return(&mut self, from: u64, pops: u16);
 }
 
+/// Why the verifier gives a unit up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum RejectReason {
+    /// Code is outside of the image.
+    OutsideImage,
+    /// Control goes to an address outside of the unit that may not be a function.
+    OutsideUnit,
+    /// An instruction cannot be decoded, or is longer than its range.
+    Undecodable,
+    /// There is no annotation, or a verifier state cannot express it.
+    NoAnnotation,
+    /// An annotation begins inside an instruction.
+    MisalignedAnnotation,
+    /// An annotation does not hold, or not while a signal handler runs.
+    AnnotationFails,
+    /// A verifier state cannot express an operation, or a join.
+    OutsideDomain,
+    /// No path leads to code that is not padding.
+    Unreachable,
+    /// A range may be left at its end.
+    FallsThroughEnd,
+    /// A function returns in another state than it was entered in.
+    ReturnState,
+    /// An address in the unit is called that is not a function.
+    CallInsideUnit,
+    /// A callee leaves words on the stack, or skips data after the call.
+    UnusualCallee,
+    /// An instruction has unknown control flow.
+    UnknownFlow,
+    /// The target of an indirect jump is unknown, and it may not be a tail call.
+    UnknownTarget,
+    /// Entries of a jump table lead elsewhere, or there are too many.
+    JumpTable,
+    /// A system call may return on another stack, or is unknown.
+    SystemCall,
+    /// Control is assumed to reach a join point, or reaches the inside of an instruction.
+    UnprovenJoinPoint,
+    /// The assumptions about join points were weakened too often.
+    TooManyPasses,
+}
+
+impl From<OutsideDomain> for RejectReason {
+    fn from(OutsideDomain: OutsideDomain) -> RejectReason {
+        RejectReason::OutsideDomain
+    }
+}
+
+/// Gives a unit up unless a condition holds.
+#[inline(always)]
+fn require(holds: bool, reason: RejectReason) -> Result<(), RejectReason> {
+    if holds { Ok(()) } else { Err(reason) }
+}
+
 /// Passes before a unit is given up.
 const MAX_PASSES: usize = 6;
 
@@ -92,6 +147,8 @@ pub struct Verifier {
     line: LiftedCode,
     /// Image addresses in registers.
     addresses: Vec<u64>,
+    /// The units given up, by reason.
+    rejections: BTreeMap<RejectReason, u64>,
 }
 
 impl Verifier {
@@ -105,11 +162,22 @@ impl Verifier {
             ops: Vec::new(),
             line: LiftedCode::default(),
             addresses: Vec::new(),
+            rejections: BTreeMap::new(),
         }
     }
 
-    /// Whether all annotations of a unit of a program are proven. `landings` must be in the order
-    /// of their starts.
+    /// Number of units that it gave up, by reason.
+    #[must_use]
+    pub fn rejections(&self) -> &BTreeMap<RejectReason, u64> {
+        &self.rejections
+    }
+
+    /// Proves all annotations of a unit of a program. `landings` must be in the order of their
+    /// starts.
+    ///
+    /// # Errors
+    ///
+    /// Why the unit is given up; nothing is then said about its annotations.
     pub fn verify(
         &mut self,
         program: &ProgramCode,
@@ -117,15 +185,26 @@ impl Verifier {
         unit: usize,
         landings: &[Landing],
         annotations: &mut impl Annotations,
-    ) -> bool {
+    ) -> Result<(), RejectReason> {
+        let verified = self.verify_in_passes(program, image, unit, landings, annotations);
+        verified.inspect_err(|reason| *self.rejections.entry(*reason).or_default() += 1)
+    }
+
+    fn verify_in_passes(
+        &mut self,
+        program: &ProgramCode,
+        image: &(impl CodeImage + ?Sized),
+        unit: usize,
+        landings: &[Landing],
+        annotations: &mut impl Annotations,
+    ) -> Result<(), RejectReason> {
         // An entry may declare more code than there is.
         let lengths = program.unit(unit).map(|extent| {
             let bytes = image.bytes(extent.start..extent.end)?;
             u64::try_from(bytes.len()).ok()
         });
-        let Some(bytes) = lengths.sum::<Option<u64>>() else {
-            return false;
-        };
+        let bytes = lengths.sum::<Option<u64>>();
+        let bytes = bytes.ok_or(RejectReason::OutsideImage)?;
         self.begin(program, unit, landings);
         let mut verification = Verification {
             table_entry_budget: bytes
@@ -149,9 +228,9 @@ impl Verifier {
         for _ in 0..MAX_PASSES {
             (verification.must_repeat, verification.lost_stack_address) = (false, false);
             let before = verification.verifier.join_points.reached_count();
-            if verification.verify_unit().is_none() {
+            if let Err(reason) = verification.verify_unit() {
                 if !verification.needs_image_address || verification.tracks_image_addresses {
-                    return false;
+                    return Err(reason);
                 }
                 verification.tracks_image_addresses = true;
                 verification.verifier.begin(program, unit, landings);
@@ -162,11 +241,11 @@ impl Verifier {
             let is_again = verification.must_repeat
                 || verification.lost_stack_address && verification.used_stack_address;
             if !is_again && (are_sound || labels.reached_count() == before) {
-                return are_sound;
+                return require(are_sound, RejectReason::UnprovenJoinPoint);
             }
             labels.start_pass();
         }
-        false
+        Err(RejectReason::TooManyPasses)
     }
 
     /// Collects the unit's join points that are known in advance.
@@ -242,7 +321,7 @@ impl Verifier {
     }
 }
 
-/// The verification of one unit. `None` gives it up.
+/// The verification of one unit.
 struct Verification<'a, I: ?Sized, C> {
     verifier: &'a mut Verifier,
     abi_info: &'static AbiInfo,
@@ -285,7 +364,7 @@ struct InsnContext {
 }
 
 impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
-    fn verify_unit(&mut self) -> Option<()> {
+    fn verify_unit(&mut self) -> Result<(), RejectReason> {
         let entry = VerifierState::entry(self.abi_info);
         // Fragments come last: the states that functions jump with are known by then.
         for part in [ExtentKind::Function, ExtentKind::Fragment] {
@@ -296,11 +375,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 let range = extent.start..extent.end;
                 let start = (part == ExtentKind::Function).then_some(extent.start);
                 let entries = self.program.extra_entries_in(range).iter().copied();
-                let here = self
-                    .verifier
-                    .join_points
-                    .range_containing(extent.start)?
-                    .clone();
+                let here = self.range_containing(extent.start)?;
                 for address in start.into_iter().chain(entries) {
                     self.flow_into(address, &here, &entry, Reachability::Certain)?;
                 }
@@ -310,16 +385,22 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 looked?;
             }
         }
-        Some(())
+        Ok(())
+    }
+
+    fn range_containing(&self, address: u64) -> Result<UnitRange, RejectReason> {
+        let range = self.verifier.join_points.range_containing(address);
+        range.cloned().ok_or(RejectReason::OutsideUnit)
     }
 
     /// Verifies a range of code.
-    fn verify_range(&mut self, mut here: UnitRange, ops: &mut Vec<Op>) -> Option<()> {
+    fn verify_range(&mut self, mut here: UnitRange, ops: &mut Vec<Op>) -> Result<(), RejectReason> {
         let Range { start, end } = here.range;
         // Fast decoding needs a window larger than an instruction.
-        let bytes = self.image.bytes_from(start)?;
-        let length = usize::try_from(end - start).ok()?;
-        let code = bytes.get(..length)?;
+        let bytes = self.image.bytes_from(start);
+        let bytes = bytes.ok_or(RejectReason::OutsideImage)?;
+        let length = usize::try_from(end - start).unwrap_or(usize::MAX);
+        let code = bytes.get(..length).ok_or(RejectReason::OutsideImage)?;
         let mut frame = VerifierState::entry(self.abi_info);
         let mut line = StraightLine::new(start);
         let mut reachability = Reachability::Unreachable;
@@ -329,7 +410,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         while next < length {
             let offset = next;
             let address = start + offset as u64;
-            let rest = bytes.get(offset..)?;
+            let rest = bytes.get(offset..).unwrap_or_default();
             let fast_insn = self.verifier.lifter.fast_decode(rest);
             let fast_insn = fast_insn.filter(|fast_insn| {
                 !self.tracks_image_addresses || !fast_insn.takes_relative_address()
@@ -338,18 +419,20 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             let (size, is_padding) = match &fast_insn {
                 Some(fast_insn) => (fast_insn.length(), fast_insn.is_padding()),
                 None => {
-                    let rest = code.get(offset..)?;
-                    let insn = self.verifier.lifter.decode(rest, address, ops)?;
+                    let insn = self.decode(code, offset, address, ops)?;
                     decoded = insn.flow;
                     (insn.length, insn.is_padding)
                 }
             };
             next = offset + size;
-            (next <= length).then_some(())?;
-            // An annotation that begins inside an instruction is false.
-            (address <= self.annotation.end).then_some(())?;
+            require(next <= length, RejectReason::Undecodable)?;
+            require(
+                address <= self.annotation.end,
+                RejectReason::MisalignedAnnotation,
+            )?;
             if address == self.annotation.end {
-                self.annotation = self.annotations.seek(address, end)?;
+                let annotation = self.annotations.seek(address, end);
+                self.annotation = annotation.ok_or(RejectReason::NoAnnotation)?;
                 self.must_recheck = true;
             }
             if let Some(label) = self.verifier.join_points.get_mut(here.byte_offset + offset) {
@@ -362,8 +445,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 self.must_recheck = true;
                 line = StraightLine::new(address);
             } else if reachability == Reachability::Unreachable {
-                // No path leads here.
-                is_padding.then_some(())?;
+                require(is_padding, RejectReason::Unreachable)?;
                 continue;
             }
             if self.must_recheck {
@@ -376,7 +458,8 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 && !self.tracks_image_addresses
                 && fast_insn.preserves(&frame)
             {
-                let claimed = usize::try_from(self.annotation.end.min(end) - start).ok()?;
+                let claimed = self.annotation.end.min(end) - start;
+                let claimed = usize::try_from(claimed).unwrap_or(length);
                 next += self.skip(bytes, next..claimed, here.byte_offset, &frame);
                 continue;
             }
@@ -392,8 +475,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 }
                 known => {
                     if known.is_some() {
-                        let rest = code.get(offset..)?;
-                        decoded = self.verifier.lifter.decode(rest, address, ops)?.flow;
+                        decoded = self.decode(code, offset, address, ops)?.flow;
                     }
                     self.transfer(ops, at, &mut frame)?;
                     decoded
@@ -409,7 +491,21 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         // The caller at the end does not know that its callee never returns, or the unit ends
         // there.
         let ends = is_call && !self.verifier.join_points.contains(end);
-        (reachability == Reachability::Unreachable || ends).then_some(())
+        let ends = ends || reachability == Reachability::Unreachable;
+        require(ends, RejectReason::FallsThroughEnd)
+    }
+
+    /// Decodes the instruction at an offset of a range's code.
+    fn decode(
+        &mut self,
+        code: &[u8],
+        offset: usize,
+        address: u64,
+        ops: &mut Vec<Op>,
+    ) -> Result<DecodedInsn, RejectReason> {
+        let rest = code.get(offset..).unwrap_or_default();
+        let insn = self.verifier.lifter.decode(rest, address, ops);
+        insn.ok_or(RejectReason::Undecodable)
     }
 
     /// Skips to the first instruction of `bytes` that may change the state, or is a join point.
@@ -440,7 +536,11 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
 
     /// Applies an instruction by fast decoding. Returns whether that was possible.
     #[inline(always)]
-    fn transfer_fast(&mut self, insn: &FastInsn<'_>, state: &mut VerifierState) -> Option<bool> {
+    fn transfer_fast(
+        &mut self,
+        insn: &FastInsn<'_>,
+        state: &mut VerifierState,
+    ) -> Result<bool, OutsideDomain> {
         let mut is_beyond = false;
         let is_complete = insn.emit_ops(|op| {
             self.note_stack_use(op, state);
@@ -449,7 +549,11 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 Err(OutsideDomain) => is_beyond = true,
             }
         });
-        (!is_beyond).then_some(is_complete)
+        if is_beyond {
+            Err(OutsideDomain)
+        } else {
+            Ok(is_complete)
+        }
     }
 
     /// Notes whether an operation depends on a stack address in a register other than the stack and
@@ -496,7 +600,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         ops: &[Op],
         context: InsnContext,
         state: &mut VerifierState,
-    ) -> Option<()> {
+    ) -> Result<(), RejectReason> {
         for op in ops {
             self.note_stack_use(*op, state);
             match state.transfer(*op, self.abi_info) {
@@ -513,12 +617,12 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 state.set_image_address(to, number);
             }
         }
-        Some(())
+        Ok(())
     }
 
     /// Checks the annotation.
     #[inline]
-    fn check_annotation(&self, state: &VerifierState) -> Option<()> {
+    fn check_annotation(&self, state: &VerifierState) -> Result<(), RejectReason> {
         // A signal frame may overwrite memory this far below the stack pointer.
         let is_for_signals = match state.get(self.abi_info.stack_pointer) {
             RegisterContents::StackAddress(top) => {
@@ -527,7 +631,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             RegisterContents::EntryValue | RegisterContents::Other => false,
         };
         let holds = state.implies(&self.annotation.state) && !is_for_signals;
-        holds.then_some(())
+        require(holds, RejectReason::AnnotationFails)
     }
 
     /// Follows the edges out of an instruction of a range. Returns whether it falls through.
@@ -537,8 +641,8 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         context: InsnContext,
         here: &UnitRange,
         state: &mut VerifierState,
-    ) -> Option<Reachability> {
-        Some(match flow {
+    ) -> Result<Reachability, RejectReason> {
+        Ok(match flow {
             Flow::Jump(to) => {
                 self.jump(to, context, here, state)?;
                 Reachability::Unreachable
@@ -553,12 +657,13 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 Reachability::Unreachable
             }
             Flow::Return { pops } => {
-                state.is_as_at_entry(self.abi_info).then_some(())?;
+                let is_restored = state.is_as_at_entry(self.abi_info);
+                require(is_restored, RejectReason::ReturnState)?;
                 self.annotations.note_return(context.start, pops);
                 Reachability::Unreachable
             }
             Flow::Trap => Reachability::Unreachable,
-            Flow::Resume(_) | Flow::Unknown => return None,
+            Flow::Resume(_) | Flow::Unknown => return Err(RejectReason::UnknownFlow),
         })
     }
 
@@ -568,11 +673,11 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         context: InsnContext,
         here: &UnitRange,
         state: &VerifierState,
-    ) -> Option<()> {
+    ) -> Result<(), RejectReason> {
         // A jump elsewhere may be a tail call.
         let is_call = || !self.verifier.join_points.contains(to) || self.program.is_call_target(to);
         if !here.range.contains(&to) && is_call() {
-            Some(())
+            Ok(())
         } else {
             self.flow_into(to, here, state, context.reachability)
         }
@@ -584,13 +689,13 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         context: InsnContext,
         here: &UnitRange,
         state: &mut VerifierState,
-    ) -> Option<Reachability> {
+    ) -> Result<Reachability, RejectReason> {
         let returns = match flow {
             Flow::Call(to) => match self.program.returns(to) {
                 None if !self.program.is_extra_entry(to)
                     && self.verifier.join_points.contains(to) =>
                 {
-                    return None;
+                    return Err(RejectReason::CallInsideUnit);
                 }
                 returns => returns,
             },
@@ -599,25 +704,25 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         let pops = match returns {
             Some(ReturnBehavior::Pops(pops)) => pops,
             None | Some(ReturnBehavior::PreservesExtra(_) | ReturnBehavior::Never) => 0,
-            Some(ReturnBehavior::LeavesWords(_) | ReturnBehavior::SkipsData(_)) => return None,
+            Some(ReturnBehavior::LeavesWords(_) | ReturnBehavior::SkipsData(_)) => {
+                return Err(RejectReason::UnusualCallee);
+            }
         };
-        state.transfer_call(self.abi_info).ok()?;
+        state.transfer_call(self.abi_info)?;
         // The annotation at the call must also hold while the callee runs.
         self.check_annotation(state)?;
         if let Some(pad) = Landing::pad_of(self.landings, context.start)
             && self.verifier.join_points.contains(pad)
         {
             let mut landed = *state;
-            landed
-                .pop_arguments(self.annotation.args_size, self.abi_info)
-                .ok()?;
+            landed.pop_arguments(self.annotation.args_size, self.abi_info)?;
             self.flow_into(pad, here, &landed, context.reachability)?;
         }
         if pops != 0 {
-            state.pop_arguments(pops.into(), self.abi_info).ok()?;
+            state.pop_arguments(pops.into(), self.abi_info)?;
             self.must_recheck = true;
         }
-        Some(match returns {
+        Ok(match returns {
             Some(ReturnBehavior::Never) => Reachability::Unreachable,
             _ => context.reachability,
         })
@@ -629,11 +734,12 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         context: InsnContext,
         here: &UnitRange,
         state: &VerifierState,
-    ) -> Option<()> {
+    ) -> Result<(), RejectReason> {
         self.decode_line(context.line..context.end)?;
-        let last = self.verifier.line.ids().last()?;
-        let Some(Flow::IndirectJump(register)) = self.verifier.line.flow(last) else {
-            return None;
+        let line = &self.verifier.line;
+        let flow = line.ids().last().and_then(|last| line.flow(last));
+        let Some(Flow::IndirectJump(register)) = flow else {
+            return Err(RejectReason::UnknownTarget);
         };
         let target = self.verifier.state_after_line(|register| {
             let number = state.image_address(register)?;
@@ -655,7 +761,8 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         let is_as_called = state.is_stack_pointer_at_entry(self.abi_info);
         let (is_known, is_by_table) = self.verifier.origin_in_line(register);
         self.needs_image_address = is_by_table;
-        (is_as_called && is_known && !is_by_table).then_some(())
+        let is_tail_call = is_as_called && is_known && !is_by_table;
+        require(is_tail_call, RejectReason::UnknownTarget)
     }
 
     /// Follows a jump through a table.
@@ -665,27 +772,27 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         context: InsnContext,
         here: &UnitRange,
         state: &VerifierState,
-    ) -> Option<()> {
+    ) -> Result<(), RejectReason> {
         self.used_stack_address |= self.tracks_image_addresses;
-        if self.program.has_null_entries(table, self.image) {
-            return None;
-        }
+        let has_null = self.program.has_null_entries(table, self.image);
+        require(!has_null, RejectReason::JumpTable)?;
         let mut is_followed = false;
         for to in self.program.jump_table_targets(table, self.image) {
-            self.table_entry_budget = self.table_entry_budget.checked_sub(1)?;
-            match self.verifier.join_points.contains(to) {
-                true => {
-                    self.flow_into(to, here, state, context.reachability)?;
-                    is_followed = true;
-                }
+            let budget = self.table_entry_budget.checked_sub(1);
+            self.table_entry_budget = budget.ok_or(RejectReason::JumpTable)?;
+            if self.verifier.join_points.contains(to) {
+                self.flow_into(to, here, state, context.reachability)?;
+                is_followed = true;
+            } else if self.verifier.join_points.has_end(to) {
                 // Impossible indexes lead to the end of the function.
-                false if self.verifier.join_points.has_end(to) => {}
+            } else if table.max_index.is_none() {
                 // The table is shorter than its index allows.
-                false if table.max_index.is_none() => break,
-                false => return None,
+                break;
+            } else {
+                return Err(RejectReason::JumpTable);
             }
         }
-        is_followed.then_some(())
+        require(is_followed, RejectReason::JumpTable)
     }
 
     /// Applies an operation that a verifier state cannot express, by constant operands.
@@ -694,7 +801,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         op: Op,
         context: InsnContext,
         state: &mut VerifierState,
-    ) -> Option<()> {
+    ) -> Result<(), RejectReason> {
         match op {
             Op::Fill {
                 base,
@@ -707,41 +814,50 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                     self.annotations.note_bounds_assumption();
                 }
                 if let Some(count) = count {
-                    let size = u16::try_from(count.checked_mul(size.into())?).ok()?;
+                    let bytes = count.checked_mul(size.into());
+                    let size = bytes.and_then(|bytes| u16::try_from(bytes).ok());
+                    let size = size.ok_or(OutsideDomain)?;
                     let offset = 0;
                     let filled = Op::Overwrite { base, offset, size };
-                    state.transfer(filled, self.abi_info).ok()?;
+                    state.transfer(filled, self.abi_info)?;
                 }
-                Some(())
+                Ok(())
             }
             Op::SystemCall { number } => {
-                let number = self.constant_before(number?, context)??;
+                let number = number.ok_or(RejectReason::SystemCall)?;
+                let number = self.constant_before(number, context)?;
                 let AbiInfo {
                     stack_switching_syscalls: new_stack,
                     stack_sharing_syscalls: shared_stack,
                     ..
                 } = self.abi_info;
                 let mut are_other = new_stack.iter().chain(*shared_stack);
-                are_other.all(|other| *other != number).then_some(())
+                let is_usual = |number| are_other.all(|other| *other != number);
+                require(number.is_some_and(is_usual), RejectReason::SystemCall)
             }
-            _ => None,
+            _ => Err(OutsideDomain.into()),
         }
     }
 
     /// The number in a register before an instruction, if the straight line before it shows that.
-    fn constant_before(&mut self, register: u8, context: InsnContext) -> Option<Option<u64>> {
+    fn constant_before(
+        &mut self,
+        register: u8,
+        context: InsnContext,
+    ) -> Result<Option<u64>, RejectReason> {
         self.decode_line(context.line..context.start)?;
         let state = self.verifier.state_after_line(|_| None);
-        Some(state.get(register).as_constant())
+        Ok(state.get(register).as_constant())
     }
 
     /// Decodes a straight line.
-    fn decode_line(&mut self, range: Range<u64>) -> Option<()> {
-        let bytes = self.image.bytes(range.clone())?;
+    fn decode_line(&mut self, range: Range<u64>) -> Result<(), RejectReason> {
+        let bytes = self.image.bytes(range.clone());
+        let bytes = bytes.ok_or(RejectReason::OutsideImage)?;
         let Verifier { lifter, line, .. } = &mut *self.verifier;
         line.clear();
         lifter.lift(bytes, range.start, line);
-        Some(())
+        Ok(())
     }
 
     /// Follows an edge from a range to an address.
@@ -751,16 +867,17 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         here: &UnitRange,
         state: &VerifierState,
         reachability: Reachability,
-    ) -> Option<()> {
+    ) -> Result<(), RejectReason> {
         let there;
         let place = if here.range.contains(&to) {
             here
         } else {
-            there = self.verifier.join_points.range_containing(to)?.clone();
+            there = self.range_containing(to)?;
             &there
         };
-        let (label, is_news) = self.verifier.join_points.get_or_insert(place, to)?;
-        match label.join(state, reachability, self.abi_info).ok()? {
+        let label = self.verifier.join_points.get_or_insert(place, to);
+        let (label, is_news) = label.ok_or(RejectReason::OutsideUnit)?;
+        match label.join(state, reachability, self.abi_info)? {
             PrecisionLoss::None => {}
             // This is harmless unless something depends on such an address: see
             // [`Verification::note_stack_use`].
@@ -768,7 +885,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             PrecisionLoss::Essential => self.must_repeat = true,
         }
         self.must_repeat |= is_news;
-        Some(())
+        Ok(())
     }
 }
 

@@ -54,16 +54,16 @@ impl JoinPoint {
     };
 
     /// Enters a join point by fall-through, if control can arrive that way. `state` becomes the
-    /// annotated facts that hold on all edges. `None` if the states cannot be joined.
+    /// annotated facts that hold on all edges.
     pub(super) fn enter(
         &mut self,
         state: &mut VerifierState,
         reachability: Reachability,
         claim: &VerifierState,
         abi_info: &AbiInfo,
-    ) -> Option<Reachability> {
+    ) -> Result<Reachability, OutsideDomain> {
         if reachability != Reachability::Unreachable {
-            self.join(state, reachability, abi_info).ok()?;
+            self.join(state, reachability, abi_info)?;
         } else if self.predecessors == Predecessors::Unknown {
             // Only back edges lead here.
             self.state = claim.with_stack_addresses_of(state);
@@ -73,7 +73,7 @@ impl JoinPoint {
         self.is_verified = true;
         self.is_assumed_reachable = !self.has_incoming_edge;
         *state = self.state;
-        Some(if self.is_reached {
+        Ok(if self.is_reached {
             Reachability::Certain
         } else {
             Reachability::Conditional
