@@ -144,10 +144,9 @@ impl Edit {
 /// A change in lines of the original file, for people ([`Display`](fmt::Display)) and for programs
 /// ([`Serialize`], `docs/json.md`). `after` line 0 is the start of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "do", rename_all = "lowercase")]
+#[serde(tag = "action", rename_all = "lowercase")]
 pub enum EditStep {
     /// Writes a directive.
-    #[serde(rename = "write")]
     Insert {
         /// The preceding line.
         #[serde(rename = "after_line")]
@@ -169,7 +168,6 @@ pub enum EditStep {
         /// The directive.
         directive: String,
         /// The other directive.
-        #[serde(rename = "by")]
         replacement: String,
     },
     /// Moves a directive.

@@ -24,7 +24,7 @@ pub use rules::{SuppressionError, Suppressions};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Suppression {
     /// Its source.
-    #[serde(rename = "by")]
+    #[serde(rename = "source")]
     pub kind: SuppressionKind,
     /// The reason given for it.
     pub reason: String,

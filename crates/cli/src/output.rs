@@ -147,6 +147,9 @@ pub(crate) enum JsonLayout {
     Line,
 }
 
+/// The version of all schemas (docs/json.md).
+const SCHEMA_VERSION: u32 = 2;
+
 /// A JSON document with its schema's name.
 #[derive(Serialize)]
 struct SchemaDocument<'a, T> {
@@ -170,7 +173,7 @@ pub(crate) fn write_document(
 ) -> io::Result<()> {
     let document = SchemaDocument {
         schema: format!("unspool.{schema}"),
-        version: 1,
+        version: SCHEMA_VERSION,
         body,
     };
     let mut json = PlainJson(&mut *out);

@@ -54,7 +54,7 @@ impl ValueOrigin {
     pub fn name(self) -> &'static str {
         match self {
             ValueOrigin::Exact => "exact",
-            ValueOrigin::FromDebugInfo => "described",
+            ValueOrigin::FromDebugInfo => "debug-info",
             ValueOrigin::Likely => "likely",
         }
     }

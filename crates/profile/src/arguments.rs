@@ -55,14 +55,14 @@ impl ArgumentCertainty {
         ArgumentCertainty::Omitted,
     ];
 
-    /// The name used in reports: `exact`, `likely`, `lost`, `omitted`.
+    /// The name used in reports: `exact`, `likely`, `lost`, `not-recorded`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             ArgumentCertainty::Exact => "exact",
             ArgumentCertainty::Likely => "likely",
             ArgumentCertainty::Lost => "lost",
-            ArgumentCertainty::Omitted => "omitted",
+            ArgumentCertainty::Omitted => "not-recorded",
         }
     }
 }

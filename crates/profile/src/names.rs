@@ -148,11 +148,11 @@ impl FrameCertainty {
         }
     }
 
-    /// The name used in reports: `sure`, `guessed`, `spliced`.
+    /// The name used in reports: `certain`, `guessed`, `spliced`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            FrameCertainty::Certain => "sure",
+            FrameCertainty::Certain => "certain",
             FrameCertainty::Guessed => "guessed",
             FrameCertainty::Spliced => "spliced",
         }

@@ -89,7 +89,7 @@ pub enum CallEnd {
 /// A register with a wrong value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClobberedRegister {
-    /// Its name.
+    /// Its name; `df` is the direction flag.
     pub register: &'static str,
     /// The required value.
     pub expected: u64,
@@ -320,7 +320,7 @@ fn clobbered(before: &Regs, after: &Regs) -> Vec<ClobberedRegister> {
     let saved = preserved(before).into_iter().zip(preserved(after));
     let saved = names.into_iter().zip(saved);
     let popped = ("rsp", (before.rsp.wrapping_add(8), after.rsp));
-    let flags = ("the direction flag", (0, after.eflags & DIRECTION));
+    let flags = ("df", (0, after.eflags & DIRECTION));
     let all = saved.chain([popped, flags]);
     let lost = all.filter(|(_, (expected, found))| expected != found);
     lost.map(|(register, (expected, found))| ClobberedRegister {

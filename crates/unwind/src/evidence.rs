@@ -158,7 +158,7 @@ impl End {
             End::ZeroReturnAddress => "zero-return-address",
             End::Loop => "loop",
             End::TooManyStacks => "too-many-stacks",
-            End::Limit => "limit",
+            End::Limit => "frame-limit",
         }
     }
 }

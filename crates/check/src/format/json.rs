@@ -20,7 +20,7 @@ impl Serialize for FileReport {
         let report = json!({
             "file": self.path.to_string_lossy(),
             "rows": {
-                "all": totals.rows,
+                "total": totals.rows,
                 "proven": totals.proven,
                 "proven_cfa": totals.proven_cfa,
                 "assuming_bounds": totals.assuming_bounds,
@@ -29,11 +29,11 @@ impl Serialize for FileReport {
                 "unproven": totals.unproven,
                 "unreached": totals.unreached,
             },
-            "assuming_bounds": self.functions_assuming_bounds.iter().map(address).collect::<Vec<_>>(),
-            "assumed_noreturn": self.calls_assumed_noreturn.iter().map(address).collect::<Vec<_>>(),
+            "functions_assuming_bounds": self.functions_assuming_bounds.iter().map(address).collect::<Vec<_>>(),
+            "calls_assumed_noreturn": self.calls_assumed_noreturn.iter().map(address).collect::<Vec<_>>(),
             "findings": self.findings,
             "remarks": self.remarks,
-            "not_told": self.below_severity,
+            "findings_below_severity": self.below_severity,
         });
         report.serialize(serializer)
     }
@@ -42,12 +42,12 @@ impl Serialize for FileReport {
 impl Serialize for LocatedFinding {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let finding = &self.finding;
-        let path = self.path.iter();
-        let path = path.map(|jump| jump.map(|(at, _)| address(&at)));
+        let jumps = self.path.iter();
+        let jumps = jumps.map(|jump| jump.map(|(at, _)| address(&at)));
         let located = json!({
             "code": finding.code.id(),
             "name": finding.code.name(),
-            "verdict": finding.severity.name(),
+            "severity": finding.severity.name(),
             "file": self.source.as_ref().map(|(file, _)| file),
             "line": self.source.as_ref().map(|(_, line)| line),
             "function": self.function.as_ref().map(|(name, _)| name),
@@ -56,15 +56,15 @@ impl Serialize for LocatedFinding {
             "subject": finding.subject,
             "declared": finding.declared,
             "computed": finding.computed,
-            "places": finding.occurrences,
-            "related": finding.related.iter().map(address).collect::<Vec<_>>(),
-            "path": path.collect::<Vec<_>>(),
+            "occurrences": finding.occurrences,
+            "related_addresses": finding.related.iter().map(address).collect::<Vec<_>>(),
+            "jumps": jumps.collect::<Vec<_>>(),
             "fix": finding.fix,
             "hint": finding.hint.map(|hint| hint.to_string()),
             "remedy": self.remedy(),
             "fix_after_line": self.after_line,
             "edits": self.advice,
-            "suppressed": self.suppression,
+            "suppression": self.suppression,
         });
         located.serialize(serializer)
     }
@@ -75,7 +75,7 @@ impl Serialize for CommentRemark {
         let remark = json!({
             "code": FindingCode::Allow.id(),
             "name": FindingCode::Allow.name(),
-            "verdict": self.severity.name(),
+            "severity": self.severity.name(),
             "file": self.path,
             "line": self.line,
             "message": self.text,

@@ -524,10 +524,10 @@ fn by_hand(text: &str, findings: &Value) -> String {
             }
             let line = |name: &str| usize::try_from(edit[name].as_u64().unwrap()).unwrap();
             let written = |name: &str| format!("\t{}", edit[name].as_str().unwrap());
-            match edit["do"].as_str().unwrap() {
-                "write" => lines[line("after_line")].1.push(written("directive")),
+            match edit["action"].as_str().unwrap() {
+                "insert" => lines[line("after_line")].1.push(written("directive")),
                 "remove" => lines[line("line")].0.clear(),
-                "replace" => lines[line("line")].0 = vec![written("by")],
+                "replace" => lines[line("line")].0 = vec![written("replacement")],
                 "move" => {
                     lines[line("line")].0.clear();
                     lines[line("after_line")].1.push(written("directive"));

@@ -38,9 +38,9 @@ fn clean(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
         Format::Json => output::document(
             "cache-clean",
             &json!({
-                "removed": tables.count,
+                "tables_removed": tables.count,
                 "bytes": tables.bytes,
-                "names": names.count,
+                "modules_with_names": names.count,
                 "name_bytes": names.bytes,
             }),
         )?,
@@ -71,7 +71,7 @@ fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
             &json!({
                 "tables": tables,
                 "bytes": total,
-                "names": names,
+                "modules_with_names": names,
                 "name_bytes": name_bytes,
             }),
         )?;

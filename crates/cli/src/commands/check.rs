@@ -136,7 +136,7 @@ fn print(format: CheckFormat, checked: &[FileReport], failed: &[Value]) -> anyho
             let checked = checked.iter().map(serde_json::to_value);
             let files = checked.chain(failed.iter().cloned().map(Ok));
             let body = json!({
-                "unspool": env!("CARGO_PKG_VERSION"),
+                "unspool_version": env!("CARGO_PKG_VERSION"),
                 "files": files.collect::<Result<Vec<_>, _>>()?,
             });
             output::document("check", &body)?;

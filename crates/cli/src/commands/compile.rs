@@ -64,11 +64,11 @@ pub(crate) fn no_cache(path: &Path) -> String {
 
 struct CompileReport {
     file: PathBuf,
-    table: PathBuf,
+    output: PathBuf,
     bytes: usize,
     source_bytes: u64,
     rows: usize,
-    verified: Option<u64>,
+    verified_rows: Option<u64>,
     bad_entries: usize,
     seconds: f64,
 }
@@ -85,7 +85,7 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
     };
     super::report_problems(file, &made.source);
     let bytes = &made.encoded.bytes;
-    let table = match (&args.output, &args.into) {
+    let output = match (&args.output, &args.into) {
         (Some(output), _) => {
             super::write(output, bytes, None)?;
             output.clone()
@@ -102,11 +102,11 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
     let source: u64 = made.source.sections.iter().map(|origin| origin.size).sum();
     Ok(CompileReport {
         file: path.to_path_buf(),
-        table,
+        output,
         bytes: made.encoded.bytes.len(),
         source_bytes: source + made.source.hdr_size,
         rows: made.source.table.row_count(),
-        verified: comparison.map(|comparison| comparison.rows),
+        verified_rows: comparison.map(|comparison| comparison.rows),
         bad_entries: made.source.problems.len(),
         seconds: started.elapsed().as_secs_f64(),
     })
@@ -118,11 +118,11 @@ const EMBEDDED_ALIGN: u64 = 64;
 fn as_json(report: &CompileReport) -> Value {
     json!({
         "file": report.file.to_string_lossy(),
-        "table": report.table.to_string_lossy(),
+        "output": report.output.to_string_lossy(),
         "bytes": report.bytes,
         "source_bytes": report.source_bytes,
         "rows": report.rows,
-        "rows_verified": report.verified,
+        "verified_rows": report.verified_rows,
         "bad_entries": report.bad_entries,
         "seconds": report.seconds,
     })
@@ -132,7 +132,7 @@ fn print_text(reports: &[CompileReport]) -> anyhow::Result<()> {
     let mut out = output::text();
     for report in reports {
         let share = 100.0 * as_f64(report.bytes as u64) / as_f64(report.source_bytes.max(1));
-        let proof = match report.verified {
+        let proof = match report.verified_rows {
             Some(rows) => format!("{rows} rows verified, 0 differences"),
             None => format!("{} rows, not verified", report.rows),
         };
@@ -142,7 +142,7 @@ fn print_text(reports: &[CompileReport]) -> anyhow::Result<()> {
             output::path(&report.file),
             report.bytes,
             report.seconds * 1e3,
-            output::path(&report.table),
+            output::path(&report.output),
         )?;
     }
     out.flush()?;

@@ -98,7 +98,7 @@ fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport
         (None, None) => None,
     };
     Ok(ConvertReport {
-        target: format!("SFrame {}", version.number()),
+        version: Some(version),
         written: place.cloned(),
         bytes: written.len(),
         source_bytes: source.bytes,
@@ -218,7 +218,7 @@ fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertRepo
     };
     let sections = reading.sections.iter().map(|origin| origin.size);
     Ok(ConvertReport {
-        target: ".eh_frame".to_owned(),
+        version: None,
         written: place.cloned(),
         bytes,
         source_bytes: sections.sum::<u64>() + reading.hdr_size,
@@ -238,7 +238,8 @@ fn covering(table: &Table) -> usize {
 
 /// The result for a file's table.
 struct ConvertReport {
-    target: String,
+    /// The version of SFrame; `None` for .eh_frame.
+    version: Option<SframeVersion>,
     written: Option<PathBuf>,
     bytes: usize,
     /// Bytes of the section that was read, with its search table.
@@ -255,6 +256,10 @@ impl ConvertReport {
 
     fn text(&self, file: &ElfFile, all: bool) -> anyhow::Result<()> {
         let mut out = output::text();
+        let target = match self.version {
+            Some(version) => format!("SFrame {}", version.number()),
+            None => ".eh_frame".to_owned(),
+        };
         let kinds = match (self.conversion.flexible, self.conversion.incomplete) {
             (0, 0) => String::new(),
             (flexible, 0) => format!(" ({flexible} flexible)"),
@@ -267,7 +272,7 @@ impl ConvertReport {
             "{}: {} entries{kinds} as {}: {} bytes, of {}",
             output::path(file.path()),
             self.entries(),
-            self.target,
+            target,
             self.bytes,
             self.source_bytes,
         )?;
@@ -323,22 +328,25 @@ impl ConvertReport {
                 "end": output::address(refused.end.0),
                 "function": name(file, refused.start),
                 "section_offset": refused.origin,
-                "why": refused.reason.to_string(),
+                "reason": refused.reason.to_string(),
             })
         });
         json!({
             "file": file.path().to_string_lossy(),
-            "to": self.target,
-            "written": self.written.as_deref().map(Path::to_string_lossy),
+            "format": match self.version {
+                Some(version) => format!("sframe-{}", version.number()),
+                None => "eh-frame".to_owned(),
+            },
+            "output": self.written.as_deref().map(Path::to_string_lossy),
             "bytes": self.bytes,
             "source_bytes": self.source_bytes,
             "bad_entries": self.bad_entries,
             "entries": self.entries(),
-            "plain": self.conversion.plain,
-            "flexible": self.conversion.flexible,
-            "incomplete": self.conversion.incomplete,
-            "left_out": refused.collect::<Vec<_>>(),
-            "put_in_order": self.mended(),
+            "default_entries": self.conversion.plain,
+            "flexible_entries": self.conversion.flexible,
+            "incomplete_entries": self.conversion.incomplete,
+            "unrepresentable": refused.collect::<Vec<_>>(),
+            "reordered": self.mended(),
         })
     }
 }

@@ -144,7 +144,7 @@ fn json(out: &mut dyn Write, changes: &[ShareChange<'_>]) -> io::Result<()> {
         let ([own_before, own_after], [before, after]) = (change.own, change.total);
         json!({
             "function": change.function.name, "module": change.function.module,
-            "own_percent": { "before": own_before, "after": own_after },
+            "self_percent": { "before": own_before, "after": own_after },
             "total_percent": { "before": before, "after": after },
         })
     };

@@ -20,11 +20,11 @@ struct HostCheck {
     code: &'static str,
     /// Its name in the text.
     subject: &'static str,
-    /// Its current value.
-    value: String,
+    /// Its current value; `None` for a setting that the kernel does not have.
+    value: Option<String>,
     state: CheckState,
     /// Its consequences for each command.
-    meaning: String,
+    consequence: String,
     /// How to change it.
     remedy: Option<RemedyText>,
 }
@@ -70,10 +70,18 @@ impl HostCheck {
         HostCheck {
             code,
             subject,
-            value: value.into(),
+            value: Some(value.into()),
             state: CheckState::Ok,
-            meaning: String::new(),
+            consequence: String::new(),
             remedy: None,
+        }
+    }
+
+    /// A setting of the kernel, by its name.
+    fn setting(code: &'static str, name: &'static str, value: Option<impl ToString>) -> HostCheck {
+        HostCheck {
+            value: value.map(|value| value.to_string()),
+            ..HostCheck::ok(code, name, "")
         }
     }
 
@@ -94,9 +102,9 @@ impl HostCheck {
         }
     }
 
-    fn meaning(self, meaning: impl Into<String>) -> HostCheck {
+    fn consequence(self, consequence: impl Into<String>) -> HostCheck {
         HostCheck {
-            meaning: meaning.into(),
+            consequence: consequence.into(),
             ..self
         }
     }
@@ -119,13 +127,14 @@ fn text(checks: &[HostCheck]) -> io::Result<()> {
     let mut out = output::text();
     for check in checks {
         let (state, subject) = (check.state.name(), check.subject);
-        writeln!(out, "{state:8} {subject}: {}", EscapedText(&check.value))?;
-        if !check.meaning.is_empty() {
-            writeln!(out, "{:8} {}", "", EscapedText(&check.meaning))?;
+        let value = check.value.as_deref().unwrap_or("not there");
+        writeln!(out, "{state:8} {subject}: {}", EscapedText(value))?;
+        if !check.consequence.is_empty() {
+            writeln!(out, "{:8} {}", "", EscapedText(&check.consequence))?;
         }
         // The error's text includes it already.
         let remedy = check.remedy.as_ref().map(|remedy| &remedy.text);
-        if let Some(remedy) = remedy.filter(|text| !check.meaning.contains(text.as_str())) {
+        if let Some(remedy) = remedy.filter(|text| !check.consequence.contains(text.as_str())) {
             writeln!(out, "{:8} to change that: {}", "", EscapedText(remedy))?;
         }
     }
@@ -139,7 +148,7 @@ fn json(checks: &[HostCheck], trials: &Trials) -> io::Result<()> {
             "subject": check.subject,
             "value": check.value,
             "state": check.state.name(),
-            "meaning": check.meaning,
+            "consequence": check.consequence,
             "remedy": check.remedy.as_ref().map(|remedy| &remedy.text),
             "command": check.remedy.as_ref().and_then(|remedy| remedy.command.as_ref()),
         })
@@ -147,7 +156,7 @@ fn json(checks: &[HostCheck], trials: &Trials) -> io::Result<()> {
     output::document(
         "doctor",
         &json!({
-            "record_works": trials.recording.is_ok(),
+            "can_record": trials.recording.is_ok(),
             "checks": checks.iter().map(check).collect::<Vec<_>>(),
         }),
     )

@@ -131,11 +131,11 @@ fn as_json(result: &ExprResult, abi: Abi) -> Value {
     json!({
         "instruction": result.instruction,
         "formula": formula.as_ref().ok(),
-        "no_formula": formula.as_ref().err().map(ToString::to_string),
+        "no_formula_reason": formula.as_ref().err().map(ToString::to_string),
         "operations": OperationsText(statement, abi).to_string(),
         "expression": statement.expression,
         "escape": directive(statement),
-        "directive": shorter(statement, abi),
+        "short_directive": shorter(statement, abi),
     })
 }
 

@@ -239,7 +239,7 @@ impl TableView<'_> {
         let row = |start: RowStart| {
             let row = table.row(start.row)?;
             let text = row.display(table.abi()).to_string();
-            Some(json!({ "address": output::address(start.start.0), "row": text }))
+            Some(json!({ "address": output::address(start.start.0), "rules": text }))
         };
         let rows = |fde| table.rows(fde).filter_map(row).collect::<Vec<_>>();
         self.selected_fdes()
@@ -266,12 +266,11 @@ impl TableView<'_> {
 
     fn json(&self, entries: &[Value]) -> anyhow::Result<()> {
         let table = &self.table.table;
-        let problems: Vec<_> = self
-            .table
-            .problems
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let hdr_is_complete = tables::hdr_is_complete(self.file, self.table);
+        let entry_problems = self.table.problems.iter().map(ToString::to_string);
+        let hdr_problem =
+            (hdr_is_complete == Some(false)).then(|| format!(".eh_frame_hdr {SUSPECT_HDR}"));
+        let problems: Vec<_> = entry_problems.chain(hdr_problem).collect();
         let origin = |id: FdeId| table.fde(id).map(|fde| fde.origin);
         let overlaps: Vec<Value> = table
             .overlaps(MAX_OVERLAPS)
@@ -279,8 +278,8 @@ impl TableView<'_> {
             .map(|overlap| {
                 json!({
                     "address": output::address(overlap.at.0),
-                    "counts": origin(overlap.winner),
-                    "hidden": origin(overlap.loser),
+                    "effective_entry": origin(overlap.winner),
+                    "shadowed_entry": origin(overlap.loser),
                 })
             })
             .collect();
@@ -290,14 +289,13 @@ impl TableView<'_> {
             .iter()
             .map(|origin| json!({ "name": origin.name, "bytes": origin.size }))
             .collect();
-        let hdr = tables::hdr_is_complete(self.file, self.table);
         let is_hole = entries.is_empty();
         let pc = self.selection.pc.filter(|_| is_hole);
         let neighbours = pc.map(|pc| Neighbours::find(self.table, pc));
         let body = json!({
             "abi": AbiText(table.abi()).to_string(),
             "sections": sections,
-            "eh_frame_hdr": hdr.map(|complete| if complete { "lists every entry" } else { SUSPECT_HDR }),
+            "eh_frame_hdr": hdr_is_complete.map(|complete| if complete { "complete" } else { "incomplete" }),
             "entries": entries,
             "neighbours": neighbours.map(|around| around.json(self.file)),
             "overlaps": overlaps,
@@ -362,7 +360,7 @@ fn entry(file: &ElfFile, fde: &Fde, rows: &[Value]) -> Value {
     let symbol = file.symbols().lookup(fde.start);
     let personality = fde.personality.map(|personality| match personality {
         Pointer::Direct(addr) => json!({ "address": output::address(addr.0) }),
-        Pointer::Indirect(addr) => json!({ "address_of_pointer": output::address(addr.0) }),
+        Pointer::Indirect(addr) => json!({ "pointer_address": output::address(addr.0) }),
     });
     json!({
         "start": output::address(fde.start.0),

@@ -101,7 +101,7 @@ fn shown<'f>(
 fn print_text(all: &[FileStats], total: Option<&FileStats>) -> std::io::Result<()> {
     let mut out = output::text();
     for f in shown(all, total) {
-        match f.files {
+        match f.file_count {
             1 => writeln!(out, "{}", EscapedText(&f.file))?,
             files => writeln!(out, "{}: {files} files", EscapedText(&f.file))?,
         }
@@ -126,7 +126,7 @@ fn print_text(all: &[FileStats], total: Option<&FileStats>) -> std::io::Result<(
         writeln!(
             out,
             "  not held       {:>10}   rows that the compiled form cannot represent",
-            f.rows_not_represented
+            f.unrepresentable_rows
         )?;
         let source = f.source_bytes();
         writeln!(
@@ -224,14 +224,14 @@ fn as_json(f: &FileStats) -> Value {
     let [(_, header), (_, rows), (_, entries), (_, calls)] = f.parts;
     json!({
         "file": f.file,
-        "files": f.files,
+        "file_count": f.file_count,
         "cies": f.cies,
         "fdes": f.fdes,
         "empty_fdes": f.empty_fdes,
         "bad_entries": f.bad_entries,
         "rows": f.rows,
         "distinct_rows": f.distinct_rows,
-        "rows_not_represented": f.rows_not_represented,
+        "unrepresentable_rows": f.unrepresentable_rows,
         "entry_code_bytes": distribution(&f.entry_sizes),
         "rows_per_entry": distribution(&f.rows_per_entry),
         "program_bytes": f.program_bytes,

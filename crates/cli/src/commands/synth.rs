@@ -153,25 +153,25 @@ impl SynthReport<'_> {
 
     fn json(&self) -> Value {
         let functions = self.functions().iter().map(|function| {
-            let missing = function.first_without_row.map(|(at, missing)| {
-                json!({ "address": output::address(at.0), "why": missing.to_string() })
+            let first_without_row = function.first_without_row.map(|(at, missing)| {
+                json!({ "address": output::address(at.0), "reason": missing.to_string() })
             });
             json!({
                 "name": function.name,
                 "start": output::address(function.start.0),
                 "end": output::address(function.end.0),
                 "instructions": function.instructions,
-                "described": function.instructions_with_row,
-                "missing": missing,
+                "instructions_with_row": function.instructions_with_row,
+                "first_without_row": first_without_row,
             })
         });
         json!({
             "file": self.file.to_string_lossy(),
-            "written": self.written.to_string_lossy(),
+            "output": self.written.to_string_lossy(),
             "bytes": self.bytes,
             "rows": self.synthesis.table.row_count(),
             "instructions": self.instructions(),
-            "described": self.instructions_with_row(),
+            "instructions_with_row": self.instructions_with_row(),
             "functions": functions.collect::<Vec<_>>(),
         })
     }

@@ -286,7 +286,7 @@ fn print_json(
         Err(error) => super::error_object(&outcome.path, error),
     };
     let body = json!({
-        "unspool": env!("CARGO_PKG_VERSION"),
+        "unspool_version": env!("CARGO_PKG_VERSION"),
         "files": outcomes.iter().map(file).collect::<Vec<_>>(),
         "total": numbers(total),
         "seconds": seconds,
@@ -297,7 +297,7 @@ fn print_json(
 fn as_json(verification: &TableVerification) -> Value {
     let mismatches = verification.comparison.mismatches.iter();
     let mismatches: Vec<Value> = mismatches
-        .map(|m| json!({ "address": output::address(m.at.0), "what": m.what.to_string() }))
+        .map(|m| json!({ "address": output::address(m.at.0), "message": m.what.to_string() }))
         .collect();
     json!({
         "file": verification.path.to_string_lossy(),
@@ -322,8 +322,8 @@ fn numbers(c: &SourceComparison) -> Value {
         "holes": c.holes,
         "pieces": c.entries,
         "call_sites": c.call_sites,
-        "call_sites_left_to_rows": c.call_sites_asked,
-        "other_addresses": c.other_addresses,
+        "call_sites_answered_by_rows": c.call_sites_asked,
+        "non_call_addresses": c.other_addresses,
         "differences": c.mismatch_count,
     })
 }

@@ -10,6 +10,7 @@ use unspool_elf::ElfFile;
 use unspool_testing::{sample, tool};
 
 use crate::harness;
+use crate::json;
 
 /// The source of a program that is killed.
 fn source(name: &str) -> PathBuf {
@@ -79,7 +80,7 @@ fn report(folder: &Path, cache: &Path) -> (Value, String) {
     stack.args(["-o", "report", "--", "./program"]);
     let (_, stderr) = run_in(folder, &mut stack);
     let report = fs::read(folder.join("report")).unwrap();
-    (serde_json::from_slice(&report).unwrap(), stderr)
+    (json::document(report), stderr)
 }
 
 /// The first thread's frames of a report: each with its function's name and arguments, if known.
@@ -138,7 +139,7 @@ fn compare(program: &str, options: &[&str]) -> Vec<String> {
         assert_eq!(call.len(), arguments.len(), "{function}");
         for (index, (argument, truth)) in arguments.iter().zip(call).enumerate() {
             let certainty = argument["certainty"].as_str().unwrap();
-            if !["exact", "described"].contains(&certainty) {
+            if !["exact", "debug-info"].contains(&certainty) {
                 continue;
             }
             let value = argument["value"].as_str().unwrap();
@@ -475,10 +476,10 @@ fn values_for_another_callee_are_not_reported() {
                 let what = format!("{options:?}, {is_between}: {argument}");
                 let value = argument["value"].as_str().unwrap_or_default();
                 let certainty = argument["certainty"].as_str().unwrap();
-                if ["exact", "described"].contains(&certainty) {
+                if ["exact", "debug-info"].contains(&certainty) {
                     assert!(is_right(value, truth), "{what}");
                 }
-                assert!(is_between == 1 || certainty == "described", "{what}");
+                assert!(is_between == 1 || certainty == "debug-info", "{what}");
             }
         }
     }

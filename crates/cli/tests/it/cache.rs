@@ -18,6 +18,7 @@ use unspool_testing::{
 };
 
 use crate::harness;
+use crate::json;
 use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
 
@@ -690,7 +691,7 @@ fn an_ordinary_user_trusts_root_and_nobody_else() {
 
 fn list_json(directory: &Folder) -> Value {
     let arguments = ["cache", "list", "--format", "json"];
-    serde_json::from_str(&printed(unspool(directory).args(arguments)).quiet()).unwrap()
+    json::document(printed(unspool(directory).args(arguments)).quiet())
 }
 
 fn list_text(directory: &Folder) -> String {
@@ -709,10 +710,10 @@ fn assert_empty(directory: &Folder) {
     );
     let expected = json!({
         "schema": "unspool.cache",
-        "version": 1,
+        "version": 2,
         "bytes": 0,
         "tables": [],
-        "names": 0,
+        "modules_with_names": 0,
         "name_bytes": 0,
     });
     assert_eq!(list_json(directory), expected);
@@ -763,13 +764,13 @@ fn listing_and_cleaning() {
     let removed = printed(unspool(&directory).args(arguments)).quiet();
     let expected = json!({
         "schema": "unspool.cache-clean",
-        "version": 1,
-        "removed": 2,
+        "version": 2,
+        "tables_removed": 2,
         "bytes": 12412,
-        "names": 0,
+        "modules_with_names": 0,
         "name_bytes": 0,
     });
-    assert_eq!(serde_json::from_str::<Value>(&removed).unwrap(), expected);
+    assert_eq!(json::document(removed), expected);
     assert!(!folder.join("keys/07f").exists());
     assert_empty(&directory);
 }

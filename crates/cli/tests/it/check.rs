@@ -7,6 +7,7 @@ use serde_json::Value;
 use unspool_testing::{Finish as _, packages};
 
 use crate::harness::{self, TestFolder};
+use crate::json;
 
 /// A function with a `push` that no directive describes.
 const WRONG: &str = "\
@@ -212,17 +213,15 @@ fn each_format_is_of_one_report() {
     let (out, _) = run(&folder, "push.s", 1);
     let said = "push.s: 3 proven rows assume that stores by an index or a count stay inside arrays";
     assert!(out.contains(said), "{out}");
-    let document = |format: &str| {
-        let (out, _) = run(&folder, &format!("--format {format} push.s"), 1);
-        serde_json::from_str::<Value>(&out).unwrap()
-    };
-    let json = document("json");
+    let (out, _) = run(&folder, "--format json push.s", 1);
+    let json = json::document(out);
     assert_eq!(json["schema"], "unspool.check");
     assert_eq!(json["files"][0]["findings"][0]["code"], "CFI001");
-    let sarif = document("sarif");
+    let (out, _) = run(&folder, "--format sarif push.s", 1);
+    let sarif: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "CFI001");
     let version = &sarif["runs"][0]["tool"]["driver"]["version"];
-    assert_eq!(*version, json["unspool"]);
+    assert_eq!(*version, json["unspool_version"]);
     let (out, _) = run(&folder, "--format github push.s", 1);
     assert!(out.starts_with("::error file="), "{out}");
 }
@@ -299,7 +298,7 @@ fn archives_are_checked_member_by_member() {
         "{err}"
     );
     let (out, _) = run(&folder, "--format json lib.a", 1);
-    let report: Value = serde_json::from_str(&out).unwrap();
+    let report = json::document(out);
     assert_eq!(report["files"][1]["file"], "lib.a(right.o)");
 
     folder.tool("ar", "rcsT thin.a right.o");
@@ -411,11 +410,11 @@ f:
         "{out}"
     );
     let (out, _) = run(&folder, "--format json way.s", 1);
-    let report: Value = serde_json::from_str(&out).unwrap();
+    let report = json::document(out);
     let finding = &report["files"][0]["findings"][0];
     assert_eq!(finding["fix_after_line"], 11);
     // sub 4 bytes, test 2, je 2, add 4, ret 1.
-    assert_eq!(finding["path"], serde_json::json!([["0x6", "0xd"]]));
+    assert_eq!(finding["jumps"], serde_json::json!([["0x6", "0xd"]]));
     let mut lines: Vec<&str> = text.lines().collect();
     lines.insert(11, finding["fix"].as_str().unwrap());
     folder.write("way.s", lines.join("\n") + "\n");

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use serde_json::Value;
 use unspool_testing::tool;
 use xtask::programs;
 
 use crate::harness;
+use crate::json;
 
 /// Sources that the tests of the crate `single-step` use.
 fn source(name: &str) -> String {
@@ -135,7 +135,7 @@ fn the_report_for_programs() {
     let arguments = ["--format", "json", "--seed", "9", "--arg", "3"];
     let output = call("crashes", &arguments, &source("called.s"));
     tells(&output, 1, &[]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = json::document(&output.stdout);
     assert_eq!(document["schema"], "unspool.check-call");
     assert_eq!(
         (&document["function"], &document["seed"]),
@@ -143,26 +143,26 @@ fn the_report_for_programs() {
     );
     let first = &document["calls"][0];
     assert_eq!(
-        (&first["end"], &first["signal"]),
+        (&first["outcome"], &first["signal"]),
         (&"signal".into(), &"SIGSEGV".into())
     );
     assert_eq!(
-        (&first["at"]["function"], &first["at"]["offset"]),
+        (&first["location"]["function"], &first["location"]["offset"]),
         (&"crashes".into(), &1.into())
     );
-    assert_eq!(first["at"]["file"], source("called.s"));
+    assert_eq!(first["location"]["file"], source("called.s"));
     assert_eq!(first["arguments"]["rdi"], "0x3");
     let function = &document["files"][0]["functions"][0];
     assert_eq!(
-        (&function["entered"], &function["rows_executed"]),
+        (&function["entry_count"], &function["rows_executed"]),
         (&8.into(), &2.into())
     );
     let output = call("loses", &["--format", "json"], &source("called.s"));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let lost = &document["calls"][0]["lost"];
-    assert_eq!(document["calls"][0]["end"], "returned");
+    let document = json::document(&output.stdout);
+    let clobbered = &document["calls"][0]["clobbered_registers"];
+    assert_eq!(document["calls"][0]["outcome"], "returned");
     assert_eq!(
-        (&lost[1]["register"], &lost[1]["found"]),
+        (&clobbered[1]["register"], &clobbered[1]["actual"]),
         (&"r12".into(), &"0x1".into())
     );
 }

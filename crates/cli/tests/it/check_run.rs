@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use serde_json::Value;
 use unspool_testing::tool;
 use xtask::programs;
 
 use crate::harness;
+use crate::json;
 
 /// The programs that the tests of the crate `single-step` run.
 fn build() -> PathBuf {
@@ -77,21 +77,23 @@ fn the_report_for_programs() {
     let arguments = ["--format", "json", "-o", report.to_str().unwrap()];
     let output = run(&arguments, &[program.to_str().unwrap(), "wrong"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let document: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let document = json::document(fs::read(report).unwrap());
     assert_eq!(document["schema"], "unspool.check-run");
     let file = &document["files"][0];
     let functions = file["functions"].as_array().unwrap();
     let named = |name: &str| functions.iter().find(|f| f["name"] == name).unwrap();
-    assert_eq!(named("wrong")["entered"], 1);
+    assert_eq!(named("wrong")["entry_count"], 1);
     assert_eq!(named("wrong")["rows_executed"], 1);
-    assert_eq!(named("right")["entered"], 0);
+    assert_eq!(named("right")["entry_count"], 0);
     // Three rows: at the entry, after the push, after the pop.
-    let never = named("right")["rows_never_executed"].as_array().unwrap();
+    let never = named("right")["unexecuted_row_addresses"]
+        .as_array()
+        .unwrap();
     assert_eq!(never.len(), 3);
     assert_eq!(file["findings"][0]["code"], "CFI001");
-    assert_eq!(file["findings"][0]["places"], 3);
+    assert_eq!(file["findings"][0]["occurrences"], 3);
     // The functions of the C program, including `main`.
-    assert!(file["functions_left_out"].as_u64().unwrap() > 20);
+    assert!(file["functions_skipped"].as_u64().unwrap() > 20);
 }
 
 #[test]
@@ -181,8 +183,8 @@ fn retired_functions_are_reported() {
         report.contains("were compared (--visits K compares more): f"),
         "{report}"
     );
-    let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
-    assert_eq!(document["files"][0]["functions"][0]["let_be"], true);
+    let document = json::document(run(&["--format", "json"]));
+    assert_eq!(document["files"][0]["functions"][0]["retired"], true);
     let report = run(&["--visits", "100000"]);
     assert!(
         report.contains("refuted CFI001") && !report.contains("let be"),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use unspool_testing::{Finish as _, Folder, command, tool};
 
 use crate::harness;
+use crate::json;
 
 struct Built {
     folder: Folder,
@@ -70,10 +71,10 @@ impl Built {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(output.stdout.is_empty());
-        let document: Value = serde_json::from_str(&said).unwrap();
+        let document = json::document(said);
         assert_eq!(document["schema"], "unspool.record");
         assert_eq!(document["profile"], way);
-        assert_eq!(document["status"], 0);
+        assert_eq!(document["exit_status"], 0);
         let report = self.unspool(&["report", "--tree", "none", way]);
         (document, String::from_utf8(report.stdout).unwrap())
     }
@@ -87,7 +88,7 @@ fn check(built: &Built, way: &str, advised: Option<Advised>) {
     let completeness = &document["completeness"];
     let number = |name: &str| completeness[name].as_u64().unwrap();
     // A sample at the end of a process finds no memory, and so no user stack.
-    let samples = number("stacks") + number("no_user_registers");
+    let samples = number("stacks") + number("samples_without_user_registers");
     assert_eq!(document["samples"], samples, "{document}");
     assert!(number("stacks") > 50, "{document}");
     let advice = completeness["advice"].as_array().unwrap();
@@ -107,7 +108,7 @@ fn check(built: &Built, way: &str, advised: Option<Advised>) {
     }
     let path = module.map(|name| built.folder.join(name).to_str().unwrap().to_owned());
     assert_eq!(advice["module"].as_str(), path.as_deref());
-    let advice_text = advice["text"].as_str().unwrap();
+    let advice_text = advice["message"].as_str().unwrap();
     assert!(advice_text.contains(words), "{advice_text}");
     let line = text.lines().find(|line| line.contains(" of stacks: "));
     assert!(line.unwrap().ends_with(advice_text), "{text}");
@@ -202,13 +203,13 @@ fn the_document_of_a_process() {
     running.kill().unwrap();
     running.wait().unwrap();
     assert!(output.stderr.is_empty(), "{output:?}");
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = json::document(output.stdout);
     assert_eq!(document["schema"], "unspool.record");
     assert_eq!(
-        (&document["status"], &document["lost"]),
+        (&document["exit_status"], &document["lost_records"]),
         (&Value::Null, &0.into())
     );
-    assert!(document["seconds"].as_f64().unwrap() >= 0.2);
+    assert!(document["duration_seconds"].as_f64().unwrap() >= 0.2);
     assert_eq!(document["command"].as_array().unwrap().len(), 0);
     let notices = document["notices"].as_array().unwrap();
     let moved = "old existed: it is now old.old";
@@ -227,7 +228,7 @@ fn a_static_program_without_any_table_is_complete() {
     folder.tool("strip", "-R .eh_frame -R .eh_frame_hdr sorts");
     let built = Built { folder };
     let output = built.unspool(&["record", "--format", "json", "-o", "p", "--", "./sorts"]);
-    let document: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let document = json::document(output.stderr);
     let completeness = &document["completeness"];
     let number = |name: &str| completeness[name].as_u64().unwrap();
     assert!(number("stacks") > 50, "{document}");
@@ -237,6 +238,8 @@ fn a_static_program_without_any_table_is_complete() {
     );
     assert_eq!(number("guessed"), 0, "{document}");
     // main, qsort and its callees: most stacks have five frames.
-    let synthesized = completeness["frames"]["synthesized"].as_u64().unwrap();
+    let synthesized = completeness["frames_by_evidence"]["synthesized"]
+        .as_u64()
+        .unwrap();
     assert!(synthesized > 3 * number("stacks"), "{document}");
 }

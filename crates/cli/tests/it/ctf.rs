@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use serde_json::Value;
 use unspool_testing::{Finish as _, command, packages, tool};
 
 use crate::harness::TestFolder;
+use crate::json;
 
 /// The C sources of the linked types.
 const SOURCES: [&str; 4] = ["kinds", "one", "two", "three"];
@@ -298,7 +298,7 @@ fn c_is_what_the_source_says() {
 #[test]
 fn gcc_agrees_with_sizes_and_offsets() {
     let folder = folder();
-    let json: Value = serde_json::from_str(&folder.done("ctf dump --as json kinds.o")).unwrap();
+    let json = json::document(folder.done("ctf dump --as json kinds.o"));
     let mut check = format!("#include \"{}\"\n", source("kinds").display());
     let mut asserted = 0;
     for ty in json["files"][0]["dictionaries"][0]["types"]

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use serde_json::Value;
 use unspool_testing::{command, packages, sample};
+
+use crate::json;
 
 const SOURCE: &str = include_str!("../ctf_diff/lib.c");
 const EDITS: &str = include_str!("../ctf_diff/edits.txt");
@@ -76,10 +77,13 @@ fn build(folder: &Path, name: &str, source: &str) {
 fn ours(folder: &Path, files: &str) -> &'static str {
     let words = format!("ctf diff {files} --format json");
     let output = run(folder, env!("CARGO_BIN_EXE_unspool"), &words);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let breaks = report["breaks"].as_bool().unwrap();
-    assert_eq!(output.status.code(), Some(i32::from(breaks)));
-    match (breaks, report["changes"].as_array().unwrap().is_empty()) {
+    let report = json::document(output.stdout);
+    let is_breaking = report["breaking"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(is_breaking)));
+    match (
+        is_breaking,
+        report["changes"].as_array().unwrap().is_empty(),
+    ) {
         (true, _) => "breaks",
         (false, true) => "none",
         (false, false) => "compatible",
@@ -223,7 +227,9 @@ fn a_change_is_reported_with_its_path() {
     let output = run(folder, unspool, "ctf diff old.dwarf.so new.dwarf.so");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("breaks: struct hidden has 8 bytes, had 4\n    by node_color(1)->secret->\n"),
+        text.contains(
+            "breaking: struct hidden has 8 bytes, had 4\n    by node_color(1)->secret->\n"
+        ),
         "{text}"
     );
     let made = run(folder, unspool, "ctf to-btf old.dwarf.so -o old.btf");

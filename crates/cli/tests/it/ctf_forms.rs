@@ -14,6 +14,7 @@ use unspool_c_types::{
 use unspool_testing::{command, packages};
 
 use crate::harness::{self, TestFolder};
+use crate::json;
 
 /// The sources of the tests of `unspool-c-types`.
 fn source(name: &str) -> String {
@@ -781,8 +782,7 @@ fn names_are_no_commands_to_a_terminal() {
         let is_odd = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
         assert!(!wild.contains(is_odd), "{question}: {wild:?}");
     }
-    let json: serde_json::Value =
-        serde_json::from_str(&folder.done("ctf dump --as json wild.btf")).unwrap();
+    let json: serde_json::Value = json::document(folder.done("ctf dump --as json wild.btf"));
     let functions = &json["files"][0]["dictionaries"][0]["functions"];
     assert_eq!(functions[0]["name"], format!("call{sign}"));
 }

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use unspool_testing::{command, tool};
 
+use crate::json;
+
 /// A user without other processes: the limit of locked memory is for all processes of a user
 /// together.
 fn somebody() -> u32 {
@@ -97,9 +99,9 @@ struct DoctorReport(Value);
 impl DoctorReport {
     fn from_output(output: &Output) -> DoctorReport {
         assert_eq!(text(&output.stderr), "");
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = json::document(&output.stdout);
         assert_eq!(report["schema"], "unspool.doctor");
-        let status = if report["record_works"] == true { 0 } else { 1 };
+        let status = if report["can_record"] == true { 0 } else { 1 };
         assert_eq!(output.status.code(), Some(status), "{report}");
         DoctorReport(report)
     }
@@ -142,7 +144,7 @@ fn settings_are_those_of_sysctl() {
         });
         let mut count = 0;
         for (name, check) in settings {
-            let value = sysctl(name).unwrap_or("not there".to_owned());
+            let value = sysctl(name).map_or(Value::Null, Value::from);
             // The kernel lowers it if sampling takes too long.
             let is_same = check["value"] == value || name.ends_with("max_sample_rate");
             assert!(is_same, "{name}={value}: {check}");
@@ -188,7 +190,7 @@ fn openable_events_are_those_perf_counts() {
             count += 1;
         }
         assert_eq!(count, 7);
-        let everything = report.check("all");
+        let everything = report.check("system-wide");
         let counts = perf_counts(&user, &["-a", "-e", "cpu-clock"]);
         assert_eq!(everything["value"] == "works", counts, "{everything}");
     }
@@ -201,8 +203,8 @@ fn refusals_name_the_same_remedy() {
         let report = user.doctor();
         for (arguments, check) in [
             (&["-e", "cpu-clock"][..], report.check("record")),
-            (&["--off-cpu"], report.check("paranoid")),
-            (&["--all", "-d", "0.1"], report.check("all")),
+            (&["--off-cpu"], report.check("perf-event-paranoid")),
+            (&["--all", "-d", "0.1"], report.check("system-wide")),
             (&["-e", "sched:sched_switch"], report.check("tracefs")),
         ] {
             let mut words = ["record"]
@@ -218,7 +220,7 @@ fn refusals_name_the_same_remedy() {
             let works = recorded.status.success();
             match check["code"].as_str() {
                 // The setting restricts more than this option.
-                Some("paranoid") if works => {}
+                Some("perf-event-paranoid") if works => {}
                 _ => assert_eq!(works, check["state"] == "ok", "{check}: {said}"),
             }
             if !works {
@@ -230,7 +232,7 @@ fn refusals_name_the_same_remedy() {
         }
         // Parts that are left out are reported, too.
         let recorded = user.unspool(&["record", "--", "true"]);
-        let paranoid = report.check("paranoid");
+        let paranoid = report.check("perf-event-paranoid");
         let is_partial = text(&recorded.stderr).contains("without the kernel's frames");
         let expected = paranoid["command"] == "sudo sysctl kernel.perf_event_paranoid=1";
         assert_eq!(is_partial, expected, "{paranoid}");
@@ -283,9 +285,9 @@ fn rings_are_as_large_as_they_can_be() {
 
         let report = user.doctor();
         let check = report.check("ring-memory");
-        let meaning = check["meaning"].as_str().unwrap().replace(',', "");
+        let consequence = check["consequence"].as_str().unwrap().replace(',', "");
         let said = format!("record: {} rings of {size} KiB", samples.len());
-        assert!(meaning.starts_with(&said), "{said}: {check}");
+        assert!(consequence.starts_with(&said), "{said}: {check}");
 
         // In addition to the user's limit, the kernel allows an amount for each CPU.
         let cpus = samples.len() as u64;
@@ -317,7 +319,7 @@ fn doctor_reports_obstacles_of_record() {
         output(command.args(arguments), "util-linux")
     };
     let report = DoctorReport::from_output(&limited(&["doctor", "--format", "json"]));
-    assert_eq!(report.0["record_works"], false);
+    assert_eq!(report.0["can_record"], false);
     let check = report.check("record");
     assert_eq!(check["state"], "failed");
     let recorded = limited(&["record", "--", "true"]);
@@ -325,7 +327,7 @@ fn doctor_reports_obstacles_of_record() {
     let is_same = |text: &str| text.contains("oo many") && text.contains("open");
     let said = text(&recorded.stderr);
     assert!(
-        is_same(said) && is_same(check["meaning"].as_str().unwrap()),
+        is_same(said) && is_same(check["consequence"].as_str().unwrap()),
         "{said}: {check}"
     );
     let command = check["command"].as_str().unwrap();
@@ -341,11 +343,12 @@ fn the_text_says_what_the_document_does() {
         let mut heads = lines.iter().filter(|line| !line.starts_with(' '));
         for check in document.checks() {
             let word = |name: &str| check[name].as_str().unwrap();
-            let head = format!("{:8} {}: {}", word("state"), word("subject"), word("value"));
-            let is_changing = word("code") == "sample-rate";
+            let value = check["value"].as_str().unwrap_or("not there");
+            let head = format!("{:8} {}: {value}", word("state"), word("subject"));
+            let is_changing = word("code") == "perf-event-max-sample-rate";
             let shown = heads.next().unwrap();
             assert!(*shown == head || is_changing, "{head}: {shown}");
-            for part in ["meaning", "remedy"] {
+            for part in ["consequence", "remedy"] {
                 let part = check[part].as_str().unwrap_or_default();
                 assert!(lines.iter().any(|line| line.contains(part)), "{part}");
             }

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use serde_json::Value;
 use unspool_testing::{Finish as _, TextOutput, tool};
 
 use crate::harness;
+use crate::json;
 
 fn expr(arguments: &[&str]) -> TextOutput {
     harness::unspool().arg("expr").args(arguments).finish()
@@ -163,7 +163,7 @@ fn the_character_at_fault_is_pointed_at() {
 #[test]
 fn the_json_says_the_same() {
     let output = printed(&["--format", "json", "rbx = *(cfa-16)"]);
-    let document: Value = serde_json::from_str(&output).unwrap();
+    let document = json::document(output);
     assert_eq!(document["schema"], "unspool.expr");
     let statement = &document["statements"][0];
     assert_eq!(statement["formula"], "rbx = *(cfa-16)");
@@ -173,12 +173,12 @@ fn the_json_says_the_same() {
         statement["escape"],
         ".cfi_escape 0x10, 0x03, 0x02, 0x40, 0x1c"
     );
-    assert_eq!(statement["directive"], ".cfi_offset %rbx, -16");
+    assert_eq!(statement["short_directive"], ".cfi_offset %rbx, -16");
     let output = printed(&["--format", "json", "{skip 0; breg7 0}"]);
-    let document: Value = serde_json::from_str(&output).unwrap();
+    let document = json::document(output);
     let statement = &document["statements"][0];
     assert!(
-        statement["formula"].is_null() && statement["no_formula"].is_string(),
+        statement["formula"].is_null() && statement["no_formula_reason"].is_string(),
         "{statement}"
     );
 }

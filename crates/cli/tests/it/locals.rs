@@ -9,6 +9,7 @@ use unspool_testing::{Finish as _, sample, tool};
 use xtask::gdb_variables::{self, PrintedVariables, VariableCounts, VariableKey, base_name};
 
 use crate::harness;
+use crate::json;
 
 fn test_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -79,7 +80,7 @@ fn killed_between(
     );
     Killed {
         gdb: serde_json::from_slice(&known).unwrap(),
-        ours: serde_json::from_slice(&output.stdout).unwrap(),
+        ours: json::document(&output.stdout),
     }
 }
 
@@ -114,7 +115,7 @@ fn printed(report: &Value, gdb: &Value) -> PrintedVariables {
             let known = variables
                 .entry(named(argument, own.clone(), true))
                 .or_default();
-            known.0.extend(text(&argument["now"]));
+            known.0.extend(text(&argument["current_value"]));
             known.1 = text(&argument["value"]);
         }
         for variable in frame["variables"].as_array().into_iter().flatten() {
@@ -351,10 +352,7 @@ fn printed_variables_of(program: &Path, cache: &Path) -> PrintedVariables {
     unspool.env("XDG_CACHE_HOME", cache);
     unspool.args(["stack", "--locals", "--strings", "--format", "json", "--"]);
     let output = unspool.arg(program).output().unwrap();
-    printed(
-        &serde_json::from_slice(&output.stderr).unwrap(),
-        &Value::Null,
-    )
+    printed(&json::document(&output.stderr), &Value::Null)
 }
 
 /// gdb 13 fails with an internal error at an enumeration that is optimized out: the expected values

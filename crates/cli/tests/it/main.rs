@@ -18,6 +18,7 @@ mod doctor;
 mod expr;
 mod fix;
 mod harness;
+mod json;
 mod locals;
 mod man;
 mod native;

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use unspool_testing::{Finish as _, tool};
 
 use crate::harness;
+use crate::json;
 
 /// The titles below the options, in help and in pages.
 const SECTIONS: [(&str, &str); 3] = [
@@ -155,7 +155,7 @@ fn older_spellings() {
     assert_eq!(fs::read(new).unwrap(), fs::read(old).unwrap());
     let verified = [["--emit", "native"], ["--as", "native"]].map(|words| {
         let arguments = ["verify", "--format", "json", words[0], words[1], program];
-        let json: Value = serde_json::from_str(&unspool(&arguments)).unwrap();
+        let json = json::document(unspool(&arguments));
         json["files"].clone()
     });
     assert_eq!(verified[0], verified[1]);

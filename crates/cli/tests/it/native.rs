@@ -13,6 +13,7 @@ use unspool_testing::{Finish as _, command, tool};
 use unspool_unwind::native::{RunError, RunReport, run_apart};
 
 use crate::harness;
+use crate::json;
 
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
@@ -106,10 +107,10 @@ fn code_is_proven_when_it_is_written() {
             &[&compile[..], &["--format", "json"], more].concat(),
             folder,
         );
-        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let document = json::document(&output.stdout);
         let file = &document["files"][0];
         assert_eq!(
-            (&file["file"], &file["table"]),
+            (&file["file"], &file["output"]),
             (&LOADER.into(), &"o".into())
         );
         assert_eq!(
@@ -119,14 +120,14 @@ fn code_is_proven_when_it_is_written() {
         assert!(file["rows"].is_u64() && file["distinct_rows"].is_u64());
         assert!(file["bad_entries"] == 0 && file["seconds"].is_f64());
         assert_eq!(
-            file["rows_verified"].is_null(),
+            file["verified_rows"].is_null(),
             text.contains(", not verified;")
         );
         assert_eq!(
-            file["rows_verified"] == file["rows"],
+            file["verified_rows"] == file["rows"],
             text.contains(", verified;")
         );
-        file["rows_verified"].as_u64()
+        file["verified_rows"].as_u64()
     };
     assert!(rows("native", &[]).is_some());
     assert!(rows("native", &["--no-verify"]).is_none());
@@ -339,7 +340,7 @@ fn folders_are_proven() {
         folder,
     );
     assert_eq!(output.status.code(), Some(0));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = json::document(&output.stdout);
     assert_eq!(report["files"].as_array().unwrap().len(), 2);
     assert_eq!(report["total"]["rows"], rows);
     assert_eq!(report["total"]["differences"], 0);

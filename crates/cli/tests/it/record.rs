@@ -6,11 +6,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
 use unspool_profile::Profile;
 use unspool_testing::{Finish as _, Folder, command, tool};
 
 use crate::harness;
+use crate::json;
 
 /// Changes its own file, and then works in `inner`, called by `outer`, until an alarm.
 const PROGRAM: &str = r#"
@@ -372,14 +372,9 @@ fn a_command_goes_on_when_its_profile_cannot_be_written() {
         assert_eq!(output.status.code(), Some(expected), "{said}");
         assert_eq!(output.stdout, b"done\n", "{said}");
         assert!(said.contains("cannot write the profile"), "{said}");
-        let document: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
-        assert_eq!(document["status"].to_string(), status);
-        assert!(
-            document["failure"]
-                .as_str()
-                .unwrap()
-                .contains("Broken pipe")
-        );
+        let document = json::document(said.lines().last().unwrap());
+        assert_eq!(document["exit_status"].to_string(), status);
+        assert!(document["error"].as_str().unwrap().contains("Broken pipe"));
         assert!(document["samples"].as_u64().unwrap() > 0);
         let notices = document["notices"].to_string();
         assert!(notices.contains("the command continues"), "{notices}");

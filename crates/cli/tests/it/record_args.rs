@@ -8,6 +8,7 @@ use serde_json::Value;
 use unspool_testing::{Finish as _, Folder, tool};
 
 use crate::harness;
+use crate::json;
 
 /// The arguments of the functions of `programs/hot.c`.
 const PARSE_FILE: [[&str; 2]; 2] = [["\"abc\"", "200000"], ["\"config.txt\"", "100000"]];
@@ -57,7 +58,7 @@ impl Try {
 
     /// The arguments of a function's entries in the report: each list of name, value and certainty.
     fn lists(&self, function: &str) -> Vec<Vec<[String; 3]>> {
-        let report: Value = serde_json::from_str(&self.report(&["--as", "json"])).unwrap();
+        let report = json::document(self.report(&["--as", "json"]));
         let functions = report["functions"].as_array().unwrap().iter();
         let own = functions.filter(|entry| entry["function"] == function);
         let lists = own.filter_map(|entry| entry["arguments"].as_array());

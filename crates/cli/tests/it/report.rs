@@ -16,6 +16,7 @@ use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 use unspool_testing::{Finish as _, Folder, tool};
 
 use crate::harness;
+use crate::json;
 
 /// What a tool prints.
 fn run_tool(program: &str, arguments: &[&str]) -> String {
@@ -477,14 +478,13 @@ fn filters_and_forms() {
         said.ends_with("`unspool record --off-cpu` shows where it waits\n"),
         "{said}"
     );
-    let json: Value =
-        serde_json::from_str(&clean(&["report", "--as", "json", "--no-lines", &profile])).unwrap();
+    let json = json::document(clean(&["report", "--as", "json", "--no-lines", &profile]));
     assert_eq!(json["schema"], "unspool.report");
     assert_eq!(json["weight"], 100_000_000);
     assert_eq!(json["completeness"]["complete"], 3);
     let leaf = &json["functions"][0];
     assert_eq!(
-        (&leaf["function"], &leaf["own"]),
+        (&leaf["function"], &leaf["self_weight"]),
         (&"leaf".into(), &90_000_000.into())
     );
     assert_eq!(folded_of(&json), all);
@@ -526,13 +526,13 @@ fn folded_of(json: &Value) -> String {
             let function = &json["functions"][place(function)];
             line.push(';');
             line.push_str(function["function"].as_str().unwrap());
-            match node["mark"].as_str().unwrap() {
+            match node["certainty"].as_str().unwrap() {
                 "spliced" => line.push_str("_[s]"),
-                mark => assert_eq!(mark, "sure"),
+                certainty => assert_eq!(certainty, "certain"),
             }
         }
-        if node["own"] != 0 {
-            folded.push(format!("{line} {}\n", node["own"]));
+        if node["self_weight"] != 0 {
+            folded.push(format!("{line} {}\n", node["self_weight"]));
         }
         lines.push(line);
     }
@@ -556,10 +556,13 @@ fn the_tree_of_a_json_report_has_the_folded_stacks() {
     record(&profile, &program, &stacks);
     let profile = profile.to_str().unwrap();
     let report = |form: &str| clean(&["report", "--as", form, "--no-lines", profile]);
-    let json: Value = serde_json::from_str(&report("json")).unwrap();
+    let json = json::document(report("json"));
     assert_eq!(folded_of(&json), report("folded"));
     let tree = json["tree"].as_array().unwrap();
-    let totals: Vec<_> = tree.iter().map(|node| node["total"].as_u64()).collect();
+    let totals: Vec<_> = tree
+        .iter()
+        .map(|node| node["total_weight"].as_u64())
+        .collect();
     // The root, `main` spliced with `work` spliced and its callees, `work`; `main`, `leaf`.
     assert_eq!(totals, [99, 75, 70, 70, 5, 23, 20].map(Some));
     let text = report("json");
@@ -588,8 +591,8 @@ fn differences() {
 ";
     assert_eq!(text, expected);
     let json = clean(&["diff", "--as", "json", "--no-lines", &before, after]);
-    let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["functions"][0]["own_percent"]["after"], 50.0);
+    let json = json::document(json);
+    assert_eq!(json["functions"][0]["self_percent"]["after"], 50.0);
     let svg = clean(&["diff", "--as", "flamegraph", "--no-lines", &before, after]);
     // `leaf` below the first `work` had 30 % and has 50; `work` itself had 10.
     assert!(svg.contains("leaf (500,000 ns, 50.00%; +20.00%)"), "{svg}");
@@ -750,7 +753,7 @@ fn a_function_has_one_name_whatever_is_known_of_it() {
     let functions = |arguments: &[&str]| {
         let arguments = [&["report", &profile, "--format", "json"], arguments].concat();
         let printed = unspool(&arguments).stdout;
-        let json: Value = serde_json::from_slice(&printed).unwrap();
+        let json = json::document(printed);
         let all = json["functions"].as_array().unwrap().iter();
         let mut names: Vec<_> = (all.map(|one| one["function"].as_str().unwrap().to_owned()))
             .filter(|name| name != "main")

@@ -7,6 +7,7 @@ use serde_json::Value;
 use unspool_testing::{Finish as _, tool};
 
 use crate::harness;
+use crate::json;
 
 /// gcc's startup code leaves gaps between its entries.
 const FILE: &str = "/bin/true";
@@ -65,7 +66,7 @@ fn an_address_in_a_gap_names_its_neighbours() {
 
         let output = show(&["--format", "json", "--pc", &pc]);
         assert_eq!(output.status.code(), Some(1), "{pc}");
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = json::document(output.stdout);
         assert_eq!(report["entries"].as_array().unwrap().len(), 0);
         for (key, expected) in [("before", before), ("after", after)] {
             let found = &report["neighbours"][key];
@@ -126,13 +127,13 @@ fn every_instruction_is_shown() {
     let by_readelf = names_by_readelf();
     assert!(by_readelf.len() > 1000, "{}", by_readelf.len());
     let output = show_file(LIBC, &["--instructions", "--format", "json"]);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = json::document(output.stdout);
     let names = |instructions: &Value| -> Vec<String> {
         let instructions = instructions.as_array().unwrap().iter();
         let repeated = instructions.flat_map(|one| {
-            let times = usize::try_from(one["times"].as_u64().unwrap()).unwrap();
+            let count = usize::try_from(one["count"].as_u64().unwrap()).unwrap();
             let name = name(one["instruction"].as_str().unwrap());
-            std::iter::repeat_n(name.to_owned(), times)
+            std::iter::repeat_n(name.to_owned(), count)
         });
         repeated.collect()
     };

@@ -9,6 +9,7 @@ use serde_json::Value;
 use unspool_testing::{Finish as _, tool};
 
 use crate::harness;
+use crate::json;
 
 /// From C compilers and assembly, from C++ compilers, and from assembly alone.
 const FILES: [&str; 3] = [
@@ -28,7 +29,7 @@ fn stats(arguments: &[&str]) -> String {
 
 fn json(arguments: &[&str]) -> Value {
     let text = stats(&[&["--format", "json"], arguments].concat());
-    serde_json::from_str(&text).unwrap()
+    json::document(text)
 }
 
 /// readelf's number of CIEs and FDEs, and of each instruction.
@@ -76,7 +77,7 @@ fn counts_are_those_of_readelf() {
     let total: BTreeMap<String, u64> =
         serde_json::from_value(report["total"]["opcodes"].clone()).unwrap();
     assert_eq!(total, sum);
-    assert_eq!(report["total"]["files"], 3);
+    assert_eq!(report["total"]["file_count"], 3);
 }
 
 #[test]

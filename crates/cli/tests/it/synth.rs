@@ -6,6 +6,7 @@ use serde_json::Value;
 use unspool_testing::{Finish as _, tool};
 
 use crate::harness::{self, TestFolder, source};
+use crate::json;
 
 /// A C++ program with a C function that has no table.
 fn program() -> TestFolder {
@@ -111,7 +112,7 @@ fn symbols_of_the_debug_file_count() {
     let folder = program();
     let through = || {
         let report = folder.done("synth throws --format json");
-        let report: Value = serde_json::from_str(&report).unwrap();
+        let report = json::document(report);
         let functions = report["functions"].as_array().unwrap().iter();
         let found = functions.filter(|function| function["name"] == "through");
         found.cloned().collect::<Vec<_>>()
@@ -130,14 +131,14 @@ fn found_rows_are_kept_and_failures_are_reported() {
     let folder = program();
     let synth = ["synth", "throws", "--format", "json"];
     let report = harness::unspool_in(folder.path(), &synth).succeed();
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let report = json::document(report);
     assert_eq!(report["schema"], "unspool.synth");
-    let written = report["written"].as_str().unwrap();
-    assert!(written.ends_with(".synth.unspool") && Path::new(written).exists());
+    let output = report["output"].as_str().unwrap();
+    assert!(output.ends_with(".synth.unspool") && Path::new(output).exists());
     let mut functions = report["functions"].as_array().unwrap().iter();
     let through = functions.find(|function| function["name"] == "through");
     let through = through.unwrap();
-    assert_eq!(through["instructions"], through["described"]);
+    assert_eq!(through["instructions"], through["instructions_with_row"]);
 
     // The compiler's own table of the same function.
     let shown = |words: &str| {

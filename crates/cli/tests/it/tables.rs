@@ -10,6 +10,7 @@ use std::process::Command;
 use unspool_testing::{Finish as _, TextOutput, tool};
 
 use crate::harness;
+use crate::json;
 
 /// Works half of the time deep in a signal handler; a comparison below libc's `qsort` sends the
 /// signals.
@@ -126,7 +127,7 @@ fn recordings_have_complete_stacks() {
     let mut record = unspool(folder, &arguments);
     let output = run(record.arg(program));
     let errors = output.err;
-    let report: serde_json::Value = serde_json::from_str(errors.lines().last().unwrap()).unwrap();
+    let report = json::document(errors.lines().last().unwrap());
     let completeness = &report["completeness"];
     assert!(completeness["stacks"].as_u64() > Some(20), "{report}");
     assert_eq!(completeness["complete"], completeness["stacks"], "{report}");

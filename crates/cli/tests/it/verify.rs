@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use unspool_testing::{Finish as _, Folder, command, run_tool};
 
 use crate::harness;
+use crate::json;
 use crate::stack::build::BuiltProgram;
 
 fn unspool(directory: &Folder, arguments: &[&str]) -> Command {
@@ -120,7 +120,7 @@ fn one_bad_file_among_others() {
         let json = [&["--format", "json"], &arguments[1..]].concat();
         let (out, same) = run(&directory, &[&arguments[..1], &json].concat(), 2);
         assert_eq!(same, err, "{arguments:?}");
-        let report: Value = serde_json::from_str(&out).unwrap();
+        let report = json::document(&out);
         let files = report["files"].as_array().unwrap();
         let named = match arguments {
             [_, file, "of-true"] | ["verify", file, "missing"] => vec![*file],
@@ -153,7 +153,7 @@ fn a_certificate_names_file_and_table_by_hash() {
         &["verify", "--format", "json", "/bin/true", "table"],
         0,
     );
-    let certificate: Value = serde_json::from_str(&out).unwrap();
+    let certificate = json::document(&out);
     let hash = |path: &Path| {
         let printed = command("sha256sum").arg(path).succeed();
         printed[..64].to_owned()
@@ -210,7 +210,7 @@ fn a_table_in_the_file_is_the_one_that_is_proven() {
     let (out, _) = run(&directory, &["verify", own], 1);
     assert!(out.contains(": another row\n"), "{out}");
     let (json, _) = run(&directory, &["verify", "--format", "json", own], 1);
-    let json: Value = serde_json::from_str(&json).unwrap();
+    let json = json::document(json);
     assert_eq!(json["files"][0]["table"]["embedded"], true);
 }
 

@@ -130,7 +130,7 @@ fn registers_that_are_not_preserved() {
         assert_eq!((direction.expected, direction.found), (0, 0x400));
         // They are easy to tell apart.
         assert_ne!(rbp.expected >> 48, r12.expected >> 48);
-        assert_eq!(direction.register, "the direction flag");
+        assert_eq!(direction.register, "df");
     }
 }
 

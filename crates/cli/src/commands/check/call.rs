@@ -269,10 +269,10 @@ fn print_text(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()>
 
 fn print_json(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()> {
     let body = json!({
-        "unspool": env!("CARGO_PKG_VERSION"),
+        "unspool_version": env!("CARGO_PKG_VERSION"),
         "function": summary.function,
         "seed": summary.seed,
-        "calls_not_made": summary.missing,
+        "calls_skipped": summary.missing,
         "calls": summary.calls.iter().map(|called| as_json(summary, called)).collect::<Vec<_>>(),
         "files": summary.modules.iter().map(run::as_json).collect::<Vec<_>>(),
     });
@@ -298,14 +298,14 @@ fn as_json(summary: &CallSummary<'_>, result: &CallResult) -> Value {
             "offset": place.as_ref().map(|(_, offset)| offset),
         })
     };
-    let (end, signal, at) = match &result.end {
+    let (outcome, signal, location) = match &result.end {
         CallEnd::Returned(_) => ("returned", None, None),
         CallEnd::Signal(signal, at) => ("signal", Some(signal_name(*signal)), Some(location(at))),
-        CallEnd::TimedOut(at) => ("late", None, at.as_ref().map(location)),
-        CallEnd::Ended(_) => ("ended", None, None),
+        CallEnd::TimedOut(at) => ("timeout", None, at.as_ref().map(location)),
+        CallEnd::Ended(_) => ("exited", None, None),
     };
-    let lost: Vec<Value> = match &result.end {
-        CallEnd::Returned(lost) => lost.iter().map(clobbered_as_json).collect(),
+    let clobbered: Vec<Value> = match &result.end {
+        CallEnd::Returned(clobbered) => clobbered.iter().map(clobbered_as_json).collect(),
         _ => Vec::new(),
     };
     let status = match &result.end {
@@ -314,11 +314,11 @@ fn as_json(summary: &CallSummary<'_>, result: &CallResult) -> Value {
     };
     json!({
         "arguments": arguments,
-        "end": end,
+        "outcome": outcome,
         "signal": signal,
-        "status": status,
-        "at": at,
-        "lost": lost,
+        "exit_status": status,
+        "location": location,
+        "clobbered_registers": clobbered,
     })
 }
 
@@ -326,6 +326,6 @@ fn clobbered_as_json(clobbered: &ClobberedRegister) -> Value {
     json!({
         "register": clobbered.register,
         "expected": output::address(clobbered.expected),
-        "found": output::address(clobbered.found),
+        "actual": output::address(clobbered.found),
     })
 }

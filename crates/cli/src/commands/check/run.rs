@@ -142,15 +142,15 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[LocatedRun<'_>]) -> io
                 module.functions_skipped
             )?;
         }
-        let let_be: Vec<&str> = functions()
+        let retired: Vec<&str> = functions()
             .filter(|function| function.was_retired)
             .filter_map(|function| function.name.as_deref())
             .collect();
-        if !let_be.is_empty() {
+        if !retired.is_empty() {
             writeln!(
                 out,
                 "  retired after long showing nothing new, so not all their paths were compared (--visits K compares more): {}",
-                EscapedText(&let_be.join(", "))
+                EscapedText(&retired.join(", "))
             )?;
         }
         let missing: usize = functions().map(|function| function.rows.missing).sum();
@@ -168,14 +168,14 @@ fn print_json(
 ) -> io::Result<()> {
     let files: Vec<Value> = modules.iter().map(as_json).collect();
     let body = json!({
-        "unspool": env!("CARGO_PKG_VERSION"),
+        "unspool_version": env!("CARGO_PKG_VERSION"),
         "command": {
             "status": report.status.map(describe),
-            "killed": report.timed_out,
+            "timed_out": report.timed_out,
         },
-        "steps": report.steps,
-        "checked": report.checked,
-        "uncertain": report.uncertain,
+        "instructions_stepped": report.steps,
+        "instructions_checked": report.checked,
+        "instructions_uncertain": report.uncertain,
         "files": files,
     });
     output::write_document(out, JsonLayout::Pretty, "check-run", &body)
@@ -186,7 +186,7 @@ pub(super) fn as_json(run: &LocatedRun<'_>) -> Value {
     let finding = |(located, observed): (&LocatedFinding, &&ObservedFinding)| {
         let mut finding = json!(located);
         if let Some(fields) = finding.as_object_mut() {
-            fields.insert("times".to_owned(), json!(observed.times));
+            fields.insert("count".to_owned(), json!(observed.times));
         }
         finding
     };
@@ -197,17 +197,17 @@ pub(super) fn as_json(run: &LocatedRun<'_>) -> Value {
         json!({
             "name": function.name.as_deref().map(demangle),
             "address": output::address(function.start.0),
-            "entered": function.entered,
+            "entry_count": function.entered,
             "rows_executed": function.rows.executed,
-            "rows_never_executed": never.map(|at| output::address(at.0)).collect::<Vec<_>>(),
-            "executed_without_row": function.rows.missing,
-            "let_be": function.was_retired,
+            "unexecuted_row_addresses": never.map(|at| output::address(at.0)).collect::<Vec<_>>(),
+            "instructions_without_row": function.rows.missing,
+            "retired": function.was_retired,
         })
     };
     json!({
         "file": module.path.to_string_lossy(),
         "functions": module.functions.iter().map(function).collect::<Vec<_>>(),
-        "functions_left_out": module.functions_skipped,
+        "functions_skipped": module.functions_skipped,
         "findings": findings,
     })
 }

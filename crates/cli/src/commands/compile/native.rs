@@ -154,11 +154,11 @@ impl NativeReport<'_> {
         let rows = self.outline.source_rows();
         json!({
             "file": self.path.to_string_lossy(),
-            "table": self.output.to_string_lossy(),
+            "output": self.output.to_string_lossy(),
             "bytes": self.bytes,
             "source_bytes": self.source() + self.table.hdr_size,
             "rows": rows,
-            "rows_verified": self.is_verified.then_some(rows),
+            "verified_rows": self.is_verified.then_some(rows),
             "distinct_rows": self.outline.rows().len(),
             "bad_entries": self.table.problems.len(),
             "seconds": self.started.elapsed().as_secs_f64(),

@@ -137,7 +137,7 @@ fn count(changes: &[InterfaceChange], compatibility: Compatibility) -> usize {
 
 fn word(compatibility: Compatibility) -> &'static str {
     match compatibility {
-        Compatibility::Breaking => "breaks",
+        Compatibility::Breaking => "breaking",
         Compatibility::Compatible => "compatible",
     }
 }
@@ -175,14 +175,14 @@ fn text(out: &mut dyn Write, changes: &[InterfaceChange]) -> anyhow::Result<()> 
 fn json(changes: &[InterfaceChange]) -> anyhow::Result<()> {
     let all = changes.iter().map(|change| {
         json!({
-            "effect": word(change.compatibility),
+            "compatibility": word(change.compatibility),
             "subject": change.subject,
-            "what": change.message,
+            "message": change.message,
             "path": if change.path.is_empty() { serde_json::Value::Null } else { json!(change.path) },
         })
     });
     let body = json!({
-        "breaks": count(changes, Compatibility::Breaking) > 0,
+        "breaking": count(changes, Compatibility::Breaking) > 0,
         "changes": all.collect::<Vec<_>>(),
     });
     Ok(output::document("ctf-diff", &body)?)

@@ -44,7 +44,7 @@ pub(super) fn all(trials: &Trials) -> Vec<HostCheck> {
 fn recording(trials: &Trials) -> HostCheck {
     let check = |value: &str| HostCheck::ok("record", "record CMD", value);
     match &trials.recording {
-        Ok(recorded) => check("works").meaning(format!(
+        Ok(recorded) => check("works").consequence(format!(
             "samples by {}, {}",
             recorded.event,
             if recorded.has_kernel {
@@ -56,7 +56,7 @@ fn recording(trials: &Trials) -> HostCheck {
         Err(error) => HostCheck {
             state: CheckState::Failed,
             ..check("does not work")
-                .meaning(output::with_causes(error))
+                .consequence(output::with_causes(error))
                 .limited(error.remedy())
         },
     }
@@ -73,40 +73,40 @@ fn events(trials: &Trials) -> impl Iterator<Item = HostCheck> {
             Use::OnRequest => "record -e",
         };
         match &tried.outcome {
-            Ok(OpenedEvent { has_kernel: true }) => check("can be opened").meaning(used_for),
+            Ok(OpenedEvent { has_kernel: true }) => check("can be opened").consequence(used_for),
             Ok(OpenedEvent { has_kernel: false }) if tried.used_for == Use::OffCpu => {
                 check("can be opened, without the kernel's work")
-                    .meaning("record --off-cpu does not work: it needs that, too")
+                    .consequence("record --off-cpu does not work: it needs that, too")
                     .limited(Some(Remedy::Paranoid { needed: 1 }))
             }
-            Ok(_) => check("can be opened, without the kernel's work").meaning(used_for),
+            Ok(_) => check("can be opened, without the kernel's work").consequence(used_for),
             Err(refused) => check("cannot be opened")
-                .meaning(format!("{used_for}: {}", refused.why()))
+                .consequence(format!("{used_for}: {}", refused.why()))
                 .limited(refused.remedy()),
         }
     })
 }
 
 fn everything(trials: &Trials) -> HostCheck {
-    let check = |value: &str| HostCheck::ok("all", "record --all", value);
+    let check = |value: &str| HostCheck::ok("system-wide", "record --all", value);
     match &trials.everything {
         Ok(()) => check("works"),
         Err(error) => check("does not work")
-            .meaning(error.reason.to_string())
+            .consequence(error.reason.to_string())
             .limited(error.reason.remedy()),
     }
 }
 
 fn paranoid(settings: &KernelSettings, trials: &Trials) -> HostCheck {
     let name = "kernel.perf_event_paranoid";
-    let check = HostCheck::ok("paranoid", name, shown(settings.paranoid));
+    let check = HostCheck::setting("perf-event-paranoid", name, settings.paranoid);
     match (trials.has_kernel(), &trials.everything) {
-        (true, Ok(())) => check.meaning("does not restrict this user"),
+        (true, Ok(())) => check.consequence("does not restrict this user"),
         (true, Err(_)) => check
-            .meaning("no record --all")
+            .consequence("no record --all")
             .limited(Some(Remedy::Paranoid { needed: 0 })),
         (false, _) => check
-            .meaning("record: nothing of the kernel's, no --off-cpu, no --all")
+            .consequence("record: nothing of the kernel's, no --off-cpu, no --all")
             .limited(Some(Remedy::Paranoid { needed: 1 })),
     }
 }
@@ -118,7 +118,9 @@ fn rings(settings: &KernelSettings, privileges: Privileges, trials: &Trials) -> 
         .map_or("?".to_owned(), |amount| amount.to_string());
     let value = format!(
         "kernel.perf_event_mlock_kb {} for each processor, ulimit -l {locked}",
-        shown(settings.mlock_kib)
+        settings
+            .mlock_kib
+            .map_or("?".to_owned(), |amount| amount.to_string())
     );
     let check = HostCheck::ok("ring-memory", "ring buffers", value);
     let Ok(recorded) = &trials.recording else {
@@ -127,7 +129,7 @@ fn rings(settings: &KernelSettings, privileges: Privileges, trials: &Trials) -> 
     let kib = recorded.rings.iter().max().map_or(0, |bytes| bytes >> 10);
     let count = recorded.rings.len();
     check
-        .meaning(format!(
+        .consequence(format!(
             "record: {count} rings of {} KiB, {} samples with their stacks each at least",
             GroupedDigits(kib as u64),
             kib / LARGEST_SAMPLE_KIB
@@ -143,9 +145,9 @@ const GOOD_RING_KIB: usize = 100 * LARGEST_SAMPLE_KIB;
 
 fn rate(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_event_max_sample_rate";
-    let check = HostCheck::ok("sample-rate", name, shown(settings.max_sample_rate));
+    let check = HostCheck::setting("perf-event-max-sample-rate", name, settings.max_sample_rate);
     let check =
-        check.meaning("record --freq can be as high; the kernel lowers it on a busy machine");
+        check.consequence("record --freq can be as high; the kernel lowers it on a busy machine");
     let is_well = settings
         .max_sample_rate
         .is_none_or(|most| most >= USUAL_RATE);
@@ -157,8 +159,8 @@ const USUAL_RATE: u64 = 10_000;
 
 fn time(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_cpu_time_max_percent";
-    let check = HostCheck::ok("sampling-time", name, shown(settings.max_cpu_percent));
-    check.meaning(match settings.max_cpu_percent {
+    let check = HostCheck::setting("perf-cpu-time-max-percent", name, settings.max_cpu_percent);
+    check.consequence(match settings.max_cpu_percent {
         Some(1..=99) => {
             "record: where sampling takes more of a processor, the kernel lowers the rate"
         }
@@ -168,17 +170,17 @@ fn time(settings: &KernelSettings) -> HostCheck {
 
 fn depth(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.perf_event_max_stack";
-    let check = HostCheck::ok("kernel-stack", name, shown(settings.max_stack_frames));
-    check.meaning("record: so many of the kernel's frames; those of programs have no limit")
+    let check = HostCheck::setting("perf-event-max-stack", name, settings.max_stack_frames);
+    check.consequence("record: so many of the kernel's frames; those of programs have no limit")
 }
 
 fn kernel_names(settings: &KernelSettings) -> HostCheck {
     let name = "kernel.kptr_restrict";
-    let check = HostCheck::ok("kernel-names", name, shown(settings.kptr_restrict));
+    let check = HostCheck::setting("kptr-restrict", name, settings.kptr_restrict);
     match KernelSymbols::from_running_kernel() {
-        Ok(_) => check.meaning("record, report: the kernel's functions have names"),
+        Ok(_) => check.consequence("record, report: the kernel's functions have names"),
         Err(hidden) => check
-            .meaning(format!(
+            .consequence(format!(
                 "record, report: the kernel's functions have no names: {hidden}"
             ))
             .limited(hidden.remedy()),
@@ -195,7 +197,7 @@ fn tracing(trials: &Trials) -> HostCheck {
                 _ => None,
             };
             check("does not work")
-                .meaning(output::with_causes(error))
+                .consequence(output::with_causes(error))
                 .limited(remedy)
         }
     }
@@ -203,18 +205,17 @@ fn tracing(trials: &Trials) -> HostCheck {
 
 fn ptrace_scope(settings: &KernelSettings, privileges: Privileges) -> HostCheck {
     let name = "kernel.yama.ptrace_scope";
-    let check = |value: String| HostCheck::ok("ptrace-scope", name, value);
-    let Some(scope) = settings.ptrace_scope else {
-        return check("not there".to_owned()).meaning("stack PID: any process of this user");
-    };
-    let check = check(scope.to_string());
-    match (scope, privileges.has(Capability::SysPtrace)) {
-        (0, _) => check.meaning("stack PID: any process of this user"),
-        (1 | 2, true) => check.meaning("stack PID: any process, by CAP_SYS_PTRACE"),
-        _ => {
+    let check = HostCheck::setting("ptrace-scope", name, settings.ptrace_scope);
+    match (
+        settings.ptrace_scope.unwrap_or(0),
+        privileges.has(Capability::SysPtrace),
+    ) {
+        (0, _) => check.consequence("stack PID: any process of this user"),
+        (1 | 2, true) => check.consequence("stack PID: any process, by CAP_SYS_PTRACE"),
+        (scope, _) => {
             let why = AttachRefusal::Yama { scope };
             check
-                .meaning(format!("stack PID: {why}"))
+                .consequence(format!("stack PID: {why}"))
                 .limited(Some(why.remedy()))
         }
     }
@@ -223,9 +224,9 @@ fn ptrace_scope(settings: &KernelSettings, privileges: Privileges) -> HostCheck 
 fn tracefs() -> HostCheck {
     let check = |value: &str| HostCheck::ok("tracefs", "/sys/kernel/tracing", value);
     match "sched:sched_switch".parse::<PerfEvent>() {
-        Ok(_) => check("can be read").meaning("record -e: tracepoints by their names"),
+        Ok(_) => check("can be read").consequence("record -e: tracepoints by their names"),
         Err(error) => check("cannot be read")
-            .meaning(format!("record -e: no tracepoints: {error}"))
+            .consequence(format!("record -e: no tracepoints: {error}"))
             .limited(error.remedy()),
     }
 }
@@ -235,11 +236,11 @@ fn perf_maps() -> HostCheck {
     let folder = Path::new("/tmp");
     let check = |value: &str| HostCheck::ok("perf-maps", "/tmp", value);
     match try_to_write(folder) {
-        Ok(()) => check("can be written").meaning(
+        Ok(()) => check("can be written").consequence(
             "programs that make code can name it in /tmp/perf-PID.map, where they are asked to",
         ),
         Err(error) => check(&format!("cannot be written: {error}"))
-            .meaning("programs that make code cannot name it in /tmp/perf-PID.map")
+            .consequence("programs that make code cannot name it in /tmp/perf-PID.map")
             .limited(Some(command("sudo chmod 1777 /tmp"))),
     }
 }
@@ -255,9 +256,9 @@ fn cache() -> HostCheck {
     let check = |value: String| HostCheck::ok("cache", "cache", value);
     match store.check_cache() {
         Ok(folder) => check(folder.display().to_string())
-            .meaning("stack, record, compile: tables are kept; report: names are"),
+            .consequence("stack, record, compile: tables are kept; report: names are"),
         Err(error) => check("cannot be used".to_owned())
-            .meaning(format!(
+            .consequence(format!(
                 "stack, record, report: tables and names are found anew each time: {error}"
             ))
             .limited(Some(command("export XDG_CACHE_HOME=FOLDER"))),
@@ -268,12 +269,12 @@ fn debug_files() -> HostCheck {
     let check = |value: String| HostCheck::ok("debuginfod", "DEBUGINFOD_URLS", value);
     match DebuginfodOptions::from_environment() {
         Some(_) if !Debuginfod::can_download() => check("curl is not installed".to_owned())
-            .meaning("report, diff: debug files that are missing cannot be downloaded")
+            .consequence("report, diff: debug files that are missing cannot be downloaded")
             .limited(Some(command("apt-get install curl"))),
         Some(options) => check(options.urls.join(" "))
-            .meaning("report, diff: debug files that are missing are downloaded"),
+            .consequence("report, diff: debug files that are missing are downloaded"),
         None => check("not set".to_owned())
-            .meaning("report, diff: functions of stripped files have names only if their debug files are installed")
+            .consequence("report, diff: functions of stripped files have names only if their debug files are installed")
             .limited(Some(command(
                 "export DEBUGINFOD_URLS=https://debuginfod.elfutils.org",
             ))),
@@ -296,7 +297,7 @@ fn capabilities(privileges: Privileges) -> HostCheck {
     } else {
         held.join(" ")
     };
-    HostCheck::ok("capabilities", "capabilities", value).meaning(
+    HostCheck::ok("capabilities", "capabilities", value).consequence(
         "CAP_PERFMON: all of record; CAP_SYS_PTRACE: stack PID of any process; CAP_IPC_LOCK: large ring buffers; \
          CAP_BPF: used by no command",
     )
@@ -309,7 +310,7 @@ fn btf() -> HostCheck {
         Ok(_) => check("can be read"),
         Err(_) => check("cannot be read"),
     };
-    check.meaning("used by no command")
+    check.consequence("used by no command")
 }
 
 fn surroundings() -> HostCheck {
@@ -330,13 +331,13 @@ fn surroundings() -> HostCheck {
         ContainerInfo {
             has_user_namespace: true,
             ..
-        } => check.meaning(
+        } => check.consequence(
             "record, stack: root here is not root of the machine, and may no more than its user",
         ),
         ContainerInfo {
             has_pid_namespace: true,
             ..
-        } => check.meaning("record --all: processes outside have no numbers and no files here"),
+        } => check.consequence("record --all: processes outside have no numbers and no files here"),
         _ => check,
     }
 }
@@ -346,9 +347,4 @@ fn command(text: &str) -> RemedyText {
         text: format!("`{text}`"),
         command: Some(text.to_owned()),
     }
-}
-
-/// A setting's value, or that it is missing.
-fn shown<T: ToString>(setting: Option<T>) -> String {
-    setting.map_or("not there".to_owned(), |setting| setting.to_string())
 }

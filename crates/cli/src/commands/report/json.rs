@@ -67,7 +67,7 @@ fn recording(profile: &Profile) -> Value {
         "frequency_hz": frequency,
         "period": period,
         "started_ns": meta.started,
-        "ended": matches!(profile.ending(), FileEnding::Proper { .. }),
+        "ended_properly": matches!(profile.ending(), FileEnding::Proper { .. }),
     })
 }
 
@@ -75,11 +75,11 @@ pub(in crate::commands) fn complete(all: &Completeness) -> Value {
     let path = |module: Option<&ProfileModule>| {
         module.map(|module| module.path.to_string_lossy().into_owned())
     };
-    let place = |why: &IncompleteStacks| {
+    let outermost_frame = |why: &IncompleteStacks| {
         let at = why.location.map(CodeLocation::address);
         at.map(|at| json!({ "module": path(why.module.as_ref()), "address": address(at) }))
     };
-    let frames: serde_json::Map<String, Value> = (FrameEvidence::ALL.iter())
+    let frames_by_evidence: serde_json::Map<String, Value> = (FrameEvidence::ALL.iter())
         .map(|how| {
             let count = all.frames.get(how).copied().unwrap_or(0);
             (how.name().to_owned(), json!(count))
@@ -92,19 +92,21 @@ pub(in crate::commands) fn complete(all: &Completeness) -> Value {
         "spliced": all.spliced,
         "incomplete": all.incomplete(),
         "reasons": all.incomplete.iter().map(|why| json!({
-            "code": why.end.name(), "samples": why.samples, "place": place(why),
+            "code": why.end.name(),
+            "samples": why.samples,
+            "outermost_frame": outermost_frame(why),
         })).collect::<Vec<_>>(),
-        "kernel_threads": all.kernel_threads,
-        "no_user_registers": all.no_user_registers,
+        "kernel_thread_samples": all.kernel_threads,
+        "samples_without_user_registers": all.no_user_registers,
         "no_callers": all.no_callers,
         "thirty_two_bit": all.thirty_two_bit,
-        "lost": all.lost,
-        "frames": frames,
+        "lost_samples": all.lost,
+        "frames_by_evidence": frames_by_evidence,
         "advice": all.advice().iter().map(|advice| json!({
             "code": advice.reason.end.name(),
             "samples": advice.reason.samples,
             "module": path(advice.reason.module),
-            "text": advice.text(),
+            "message": advice.text(),
         })).collect::<Vec<_>>(),
     })
 }
@@ -114,9 +116,9 @@ fn list<K>(weights: Vec<Weight<K>>, key: impl Fn(K) -> Value) -> Vec<Value> {
     let entry = |weight: Weight<K>| {
         let mut value = key(weight.key);
         if let Value::Object(value) = &mut value {
-            value.insert("own".into(), json!(weight.own));
-            value.insert("total".into(), json!(weight.total));
-            value.insert("guessed".into(), json!(weight.guessed));
+            value.insert("self_weight".into(), json!(weight.own));
+            value.insert("total_weight".into(), json!(weight.total));
+            value.insert("guessed_weight".into(), json!(weight.guessed));
         }
         value
     };
@@ -171,9 +173,9 @@ fn threads(view: &View<'_>) -> Vec<Value> {
 struct TreeNode {
     parent: Option<usize>,
     functions: Vec<usize>,
-    mark: Option<&'static str>,
-    own: u64,
-    total: u64,
+    certainty: Option<&'static str>,
+    self_weight: u64,
+    total_weight: u64,
 }
 
 /// The call tree as a list: nested objects would be as deep as the stacks.
@@ -208,9 +210,9 @@ fn with_one_mark(
     let part = |(n, steps): (usize, &[StackFunction])| TreeNode {
         parent: if n == 0 { parent } else { Some(next + n - 1) },
         functions: steps.iter().filter_map(place).collect(),
-        mark: steps.first().map(|step| step.mark.name()),
-        own: if n == last { node.own } else { 0 },
-        total: node.total,
+        certainty: steps.first().map(|step| step.mark.name()),
+        self_weight: if n == last { node.own } else { 0 },
+        total_weight: node.total,
     };
     parts.into_iter().enumerate().map(part).collect()
 }

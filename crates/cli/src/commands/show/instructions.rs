@@ -157,7 +157,7 @@ impl Listing {
         let rows = self.rows.iter().map(|row| {
             json!({
                 "address": output::address(row.start.0),
-                "row": row.text,
+                "rules": row.text,
                 "instructions": all(&row.instructions),
             })
         });
@@ -200,5 +200,5 @@ fn print_lines(out: &mut impl Write, instructions: &[ListedInstruction]) -> std:
 }
 
 fn line_json(instruction: &ListedInstruction) -> Value {
-    json!({ "section_offset": instruction.offset, "instruction": instruction.text, "times": instruction.count })
+    json!({ "section_offset": instruction.offset, "instruction": instruction.text, "count": instruction.count })
 }

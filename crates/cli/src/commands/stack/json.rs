@@ -157,10 +157,10 @@ struct FrameObject<'a> {
     sp: Option<String>,
     cfa: Option<String>,
     #[serde(skip_serializing_if = "is_false")]
-    cfa_is_guess: bool,
+    cfa_guessed: bool,
     evidence: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    guess_reason: Option<String>,
+    no_row_reason: Option<String>,
     interrupted: bool,
     #[serde(flatten)]
     place: Option<ModuleObject<'a>>,
@@ -182,12 +182,12 @@ struct ArgumentObject {
     type_name: String,
     value: Option<String>,
     certainty: &'static str,
-    #[serde(rename = "from_caller", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     caller_depth: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    #[serde(rename = "now", skip_serializing_if = "Option::is_none")]
-    current: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_value: Option<String>,
 }
 
 /// A variable, or a parameter of an inlined function.
@@ -195,7 +195,7 @@ struct ArgumentObject {
 struct VariableObject {
     /// The index of its inlined function at the frame, the innermost is 0; null for the frame's own
     /// function.
-    inlined: Option<usize>,
+    inline_index: Option<usize>,
     function: Option<String>,
     parameter: bool,
     name: String,
@@ -213,7 +213,7 @@ impl VariableObject {
             Err(absent) => (None, Some(absent.to_string())),
         };
         VariableObject {
-            inlined: inlined.map(|(nth, _)| nth),
+            inline_index: inlined.map(|(nth, _)| nth),
             function: inlined.map(|(_, function)| function.to_owned()),
             parameter,
             name: variable.name,
@@ -241,7 +241,7 @@ impl VariableObject {
 
 impl ArgumentObject {
     fn new(argument: FrameArgument) -> Self {
-        let (value, certainty, from_caller, reason) = match argument.value {
+        let (value, certainty, caller_depth, reason) = match argument.value {
             Ok(found) => {
                 let label = found.origin.name();
                 (Some(found.text), label, Some(found.caller_depth), None)
@@ -253,9 +253,9 @@ impl ArgumentObject {
             type_name: argument.type_name,
             value,
             certainty,
-            caller_depth: from_caller,
+            caller_depth,
             reason,
-            current: argument.current.and_then(Result::ok).map(|now| now.text),
+            current_value: argument.current.and_then(Result::ok).map(|now| now.text),
         }
     }
 }
@@ -277,9 +277,9 @@ fn frame<'a>(
         return_address: matches!(frame.code, CodeAddr::Return(_)),
         sp: frame.stack_pointer.map(|sp| address(sp.0)),
         cfa: frame.cfa.map(|cfa| address(cfa.0)),
-        cfa_is_guess: frame.cfa_is_guess,
+        cfa_guessed: frame.cfa_is_guess,
         evidence: frame.step.map(|found| found.evidence.name()),
-        guess_reason: frame
+        no_row_reason: frame
             .step
             .and_then(|found| found.instead_of)
             .map(|reason| reason.to_string()),
@@ -288,7 +288,7 @@ fn frame<'a>(
         unusable: unusable.map(|file| UnusableModuleObject {
             module: file.name.to_string_lossy(),
             module_offset: address(file.offset),
-            module_problem: output::with_causes(file.problem),
+            module_error: output::with_causes(file.problem),
         }),
         registers: frame
             .registers
@@ -315,7 +315,7 @@ fn is_false(value: &bool) -> bool {
 struct UnusableModuleObject<'a> {
     module: Cow<'a, str>,
     module_offset: String,
-    module_problem: String,
+    module_error: String,
 }
 
 /// The location of a frame in its module.

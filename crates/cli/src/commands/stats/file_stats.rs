@@ -17,7 +17,7 @@ use crate::commands::compile::as_f64;
 #[derive(Debug, Clone)]
 pub(super) struct FileStats {
     pub(super) file: String,
-    pub(super) files: u64,
+    pub(super) file_count: u64,
     pub(super) cies: u64,
     pub(super) fdes: u64,
     pub(super) empty_fdes: u64,
@@ -25,7 +25,7 @@ pub(super) struct FileStats {
     pub(super) rows: u64,
     pub(super) distinct_rows: u64,
     /// Rows that the compiled form cannot represent.
-    pub(super) rows_not_represented: u64,
+    pub(super) unrepresentable_rows: u64,
     pub(super) entry_sizes: Distribution,
     pub(super) rows_per_entry: Distribution,
     /// Bytes of `.text` and `.rodata`.
@@ -60,14 +60,14 @@ impl FileStats {
         let native_bytes = native_bytes(file, table)?;
         let mut figures = FileStats {
             file: file.path().display().to_string(),
-            files: 1,
+            file_count: 1,
             cies: source_table.counts.cies.into(),
             fdes: source_table.counts.fdes.into(),
             empty_fdes: source_table.counts.empty_fdes.into(),
             bad_entries: source_table.problems.len() as u64,
             rows: table.row_count() as u64,
             distinct_rows: table.distinct_rows() as u64,
-            rows_not_represented: match encoded {
+            unrepresentable_rows: match encoded {
                 Some(_) => 0,
                 None => table.row_count() as u64,
             },
@@ -159,14 +159,14 @@ impl FileStats {
 
     /// Adds another file's statistics.
     pub(super) fn add(&mut self, other: &FileStats) {
-        self.files += other.files;
+        self.file_count += other.file_count;
         self.cies += other.cies;
         self.fdes += other.fdes;
         self.empty_fdes += other.empty_fdes;
         self.bad_entries += other.bad_entries;
         self.rows += other.rows;
         self.distinct_rows += other.distinct_rows;
-        self.rows_not_represented += other.rows_not_represented;
+        self.unrepresentable_rows += other.unrepresentable_rows;
         self.entry_sizes.add_all(&other.entry_sizes);
         self.rows_per_entry.add_all(&other.rows_per_entry);
         self.program_bytes += other.program_bytes;

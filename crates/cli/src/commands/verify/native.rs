@@ -57,7 +57,7 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
             let mut body = proof.as_json(file);
             if let Some(fields) = body.as_object_mut() {
                 let more = [
-                    ("unspool", json!(env!("CARGO_PKG_VERSION"))),
+                    ("unspool_version", json!(env!("CARGO_PKG_VERSION"))),
                     ("object", json!(object.to_string_lossy())),
                     ("seconds", json!(started.elapsed().as_secs_f64())),
                 ];
@@ -113,7 +113,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
                 Err(error) => super::super::error_object(file, error),
             });
             let body = json!({
-                "unspool": env!("CARGO_PKG_VERSION"),
+                "unspool_version": env!("CARGO_PKG_VERSION"),
                 "files": files.collect::<Vec<_>>(),
                 "total": total.as_json(),
                 "seconds": seconds,
@@ -238,7 +238,7 @@ impl ObjectVerification {
     fn as_json(&self, file: &Path) -> Value {
         let mismatches = self.mismatches();
         let mismatches = mismatches
-            .map(|(at, what)| json!({ "address": output::address(at), "what": what }))
+            .map(|(at, message)| json!({ "address": output::address(at), "message": message }))
             .collect::<Vec<_>>();
         json!({
             "file": file.to_string_lossy(),
