@@ -35,7 +35,6 @@ mod prototype;
 mod prototype_sources;
 mod stored;
 mod unproven_rules;
-mod variable_kinds;
 
 pub use build::{BuildError, BuildOutput, build_table};
 pub use encode::{CodeTooLarge, encode};
@@ -46,4 +45,3 @@ pub use prototype::{OwnedDisplayKind, OwnedMember, OwnedParameter, Prototype, Pr
 pub use prototype_sources::{prototypes, prototypes_of_ctf};
 pub use stored::{FoundArgumentTable, find_or_build};
 pub use unproven_rules::UnprovenRange;
-pub use variable_kinds::VariableKinds;

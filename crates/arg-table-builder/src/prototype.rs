@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use unspool_c_types::{Convention, Graph, Number, Passing, TypeId, TypeKind};
+use unspool_arg_table::{DisplayKind, DisplayType};
+use unspool_c_types::{Convention, Graph, Passing, TypeId, TypeKind};
+use unspool_dwarf_types::GraphType;
 
 /// A function's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +35,7 @@ pub struct OwnedParameter {
     pub is_float_or_double: bool,
 }
 
-/// The form of a value's display.
+/// A [`DisplayKind`] with all its parts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OwnedDisplayKind {
     /// A number that can be negative.
@@ -77,12 +79,6 @@ pub struct OwnedMember {
     pub display_kind: OwnedDisplayKind,
 }
 
-/// The maximum nesting of members.
-const MAX_NESTING: u32 = 7;
-
-/// The maximum number of members of a structure, or constants of an enumeration, in the table.
-const MAX_MEMBERS: usize = 256;
-
 impl Prototype {
     /// The prototype of a function type.
     #[must_use]
@@ -121,118 +117,59 @@ impl Prototype {
 
 impl OwnedParameter {
     /// A parameter with this name, type and passing.
-    pub(crate) fn from_type(
+    fn from_type(
         graph: &Graph<'_>,
         name: &str,
         ty: TypeId,
         passing: Option<Passing>,
     ) -> OwnedParameter {
+        let graph_type = GraphType::new(graph, ty);
         OwnedParameter {
             name: name.to_owned(),
             type_name: graph.declare(ty, "").trim_end().to_owned(),
-            display_kind: shape(graph, ty, MAX_NESTING),
-            bytes: size(graph, ty),
+            display_kind: graph_type.kind().into(),
+            bytes: graph_type.bytes(),
             passing,
             is_float_or_double: false,
         }
     }
 }
 
-fn size(graph: &Graph<'_>, ty: TypeId) -> u32 {
-    let size = graph.size(ty).and_then(|size| u32::try_from(size).ok());
-    size.unwrap_or(0)
-}
-
-fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
-    let resolved = graph.resolve(ty).and_then(|id| graph.get(id));
-    match resolved.map(|ty| &ty.kind) {
-        Some(TypeKind::Integer(number)) => number_shape(*number),
-        // A complex number consists of two.
-        Some(TypeKind::Float(number)) if matches!(number.format, 3..=5) => OwnedDisplayKind::Bytes,
-        Some(TypeKind::Float(_)) => OwnedDisplayKind::Float,
-        Some(TypeKind::Pointer(to)) => {
-            let target = graph.resolve(*to).and_then(|id| graph.get(id));
-            match target.map(|ty| &ty.kind) {
-                Some(TypeKind::Integer(number)) if number.format & Number::CHAR != 0 => {
-                    OwnedDisplayKind::CharPointer
-                }
-                _ => OwnedDisplayKind::Pointer,
-            }
-        }
-        Some(TypeKind::Enum { enumerators, .. }) => {
-            // The negative ones first: if there are too many to keep, they still show that values
-            // are signed.
-            let of_sign = |is_negative| {
-                let all = enumerators.iter();
-                all.filter(move |constant| (constant.value < 0) == is_negative)
-            };
-            let constants = of_sign(true).chain(of_sign(false)).take(MAX_MEMBERS);
-            OwnedDisplayKind::Enum(
+impl<T: DisplayType> From<DisplayKind<T>> for OwnedDisplayKind {
+    fn from(kind: DisplayKind<T>) -> OwnedDisplayKind {
+        match kind {
+            DisplayKind::Signed => OwnedDisplayKind::Signed,
+            DisplayKind::Unsigned => OwnedDisplayKind::Unsigned,
+            DisplayKind::Bool => OwnedDisplayKind::Bool,
+            DisplayKind::Char => OwnedDisplayKind::Char,
+            DisplayKind::UnsignedChar => OwnedDisplayKind::UnsignedChar,
+            DisplayKind::Pointer => OwnedDisplayKind::Pointer,
+            DisplayKind::CharPointer => OwnedDisplayKind::CharPointer,
+            DisplayKind::Float => OwnedDisplayKind::Float,
+            DisplayKind::Bytes => OwnedDisplayKind::Bytes,
+            DisplayKind::Enum(constants) => OwnedDisplayKind::Enum(
                 constants
-                    .map(|constant| (constant.value, constant.name.clone().into_owned()))
+                    .map(|(value, name)| (value, name.as_ref().to_owned()))
                     .collect(),
-            )
-        }
-        Some(TypeKind::Slice { of, .. }) => match depth.checked_sub(1) {
-            Some(depth) => shape(graph, *of, depth),
-            None => OwnedDisplayKind::Bytes,
-        },
-        Some(TypeKind::Record { .. }) => record(graph, ty, depth),
-        Some(TypeKind::Array { element, count, .. }) => match depth.checked_sub(1) {
-            Some(depth) => {
-                let element = (size(graph, *element), shape(graph, *element, depth));
-                OwnedDisplayKind::Array(*count, element.0, Box::new(element.1))
+            ),
+            DisplayKind::Record(members) => {
+                let members = members.map(|member| OwnedMember {
+                    name: member.name.as_ref().to_owned(),
+                    offset: member.offset,
+                    bytes: member.bytes,
+                    display_kind: member.display_kind.into(),
+                });
+                OwnedDisplayKind::Record(members.collect())
             }
-            None => OwnedDisplayKind::Bytes,
-        },
-        _ => OwnedDisplayKind::Bytes,
-    }
-}
-
-fn number_shape(number: Number) -> OwnedDisplayKind {
-    match number.format {
-        format if format & Number::BOOL != 0 => OwnedDisplayKind::Bool,
-        format if format & Number::CHAR != 0 => match format & Number::SIGNED {
-            0 => OwnedDisplayKind::UnsignedChar,
-            _ => OwnedDisplayKind::Char,
-        },
-        format if format & Number::SIGNED != 0 => OwnedDisplayKind::Signed,
-        _ => OwnedDisplayKind::Unsigned,
-    }
-}
-
-/// The display kind of a structure; bytes if it has too many or no known members, or is nested too
-/// deep.
-fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> OwnedDisplayKind {
-    let layout = graph.layout(ty);
-    let layout = layout.filter(|layout| (1..=MAX_MEMBERS).contains(&layout.members.len()));
-    let (Some(depth), Some(layout)) = (depth.checked_sub(1), layout) else {
-        return OwnedDisplayKind::Bytes;
-    };
-    let members = layout.members.iter().map(|member| {
-        let display_kind = shape(graph, member.ty, depth);
-        let (bytes, display_kind) = match member.bits {
-            Some(bits) if member.is_bit_field => bit_field(member.offset % 8, bits, display_kind),
-            _ => (size(graph, member.ty), display_kind),
-        };
-        OwnedMember {
-            name: member.name.clone().into_owned(),
-            offset: u32::try_from(member.offset / 8).unwrap_or(u32::MAX),
-            bytes,
-            display_kind,
+            DisplayKind::Array(array) => {
+                let element = Box::new(array.element.kind().into());
+                OwnedDisplayKind::Array(array.count, array.bytes, element)
+            }
+            DisplayKind::Bits(field) => {
+                let number = Box::new(field.number.kind().into());
+                OwnedDisplayKind::Bits(field.first, field.count, number)
+            }
         }
-    });
-    OwnedDisplayKind::Record(members.collect())
-}
-
-/// The bytes that contain a bit-field, and its display kind.
-fn bit_field(first: u64, bits: u64, of: OwnedDisplayKind) -> (u32, OwnedDisplayKind) {
-    let bytes = u32::try_from(first.saturating_add(bits).div_ceil(8)).unwrap_or(0);
-    match (u8::try_from(first), u8::try_from(bits)) {
-        (Ok(first), Ok(bits)) if bytes <= 8 => {
-            (bytes, OwnedDisplayKind::Bits(first, bits, Box::new(of)))
-        }
-        _ => (bytes, OwnedDisplayKind::Bytes),
     }
 }
 

@@ -25,11 +25,11 @@ pub enum EnumTextPart<'n> {
 /// # Errors
 ///
 /// `put`'s errors.
-pub fn enum_text<'n>(
-    constants: impl Iterator<Item = (i64, &'n str)> + Clone,
+pub fn enum_text<N: AsRef<str>>(
+    constants: impl Iterator<Item = (i64, N)> + Clone,
     number: u64,
     bits: u32,
-    put: &mut dyn FnMut(EnumTextPart<'n>) -> fmt::Result,
+    put: &mut dyn FnMut(EnumTextPart<'_>) -> fmt::Result,
 ) -> fmt::Result {
     let unused = 64 - bits.clamp(1, 64);
     let can_be_negative = constants.clone().any(|(constant, _)| constant < 0);
@@ -41,7 +41,7 @@ pub fn enum_text<'n>(
     };
     let named = constants.clone().find(|(constant, _)| *constant == value);
     if let Some((_, name)) = named {
-        return put(EnumTextPart::Name(name));
+        return put(EnumTextPart::Name(name.as_ref()));
     }
     let mut all = constants.clone();
     if value == 0 || can_be_negative || all.any(|(constant, _)| constant.count_ones() > 1) {
@@ -53,7 +53,7 @@ pub fn enum_text<'n>(
         let flag = constant.cast_unsigned();
         if left & flag != 0 {
             put(EnumTextPart::Separator(before))?;
-            put(EnumTextPart::Name(name))?;
+            put(EnumTextPart::Name(name.as_ref()))?;
             left &= !flag;
             before = " | ";
         }
@@ -71,9 +71,9 @@ pub fn enum_text<'n>(
 /// # Errors
 ///
 /// The writer's errors.
-pub fn write_enum<'n>(
+pub fn write_enum<N: AsRef<str>>(
     f: &mut dyn fmt::Write,
-    constants: impl Iterator<Item = (i64, &'n str)> + Clone,
+    constants: impl Iterator<Item = (i64, N)> + Clone,
     number: u64,
     bits: u32,
 ) -> fmt::Result {

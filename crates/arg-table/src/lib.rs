@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod argument;
+mod display_type;
 mod enum_text;
 pub mod format;
 mod location;
@@ -29,14 +30,15 @@ mod value;
 mod value_display;
 
 pub use argument::{ArgOrigin, ArgUnavailable, read_argument};
+pub use display_type::{Array, BitField, DisplayKind, DisplayMember, DisplayType};
 pub use enum_text::{EnumTextPart, enum_text, write_enum};
 pub use format::{ArgTableKey, MAGIC, VERSION};
 pub use location::{
     ArgLocation, ArgSource, CallSiteValue, EntryValue, PieceLocation, UnprovenRules,
 };
 pub use table::{
-    ArgTable, ArgTableError, Array, BitField, CallRecord, CodeRange, DisplayKind, Enumerators,
-    Members, ParameterPiece, Parameters, PieceLocations, RecordMember, TableParameter,
+    ArgTable, ArgTableError, CallRecord, CodeRange, Enumerators, Members, ParameterPiece,
+    Parameters, PieceLocations, TableParameter, TableType,
 };
 pub use value::{
     ArgFrame, ArgStack, ArgValue, ValueCertainty, argument, callee_value, caller_value,

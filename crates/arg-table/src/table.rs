@@ -3,6 +3,7 @@
 
 use unspool_rows::leb128::{byte, signed, take, unsigned};
 
+use crate::display_type::{Array, BitField, DisplayKind, DisplayMember, DisplayType};
 use crate::format::{
     ArgTableKey, BY_REFERENCE, FLOAT_OR_DOUBLE, HAS_PROTOTYPE, HEADER_BYTES, IS_CERTAIN,
     IS_JUMPED_TO, IS_REENTERED, MAGIC, MAX_BUILD_ID_BYTES, SECTIONS, UNPROVEN_RANGE_BYTES, VERSION,
@@ -306,7 +307,7 @@ pub struct TableParameter<'t> {
     /// Its size in bytes.
     pub bytes: u32,
     /// Its display kind.
-    pub display_kind: DisplayKind<'t>,
+    pub display_kind: DisplayKind<TableType<'t>>,
     /// Whether its passing is known.
     pub is_known: bool,
     /// Whether its address is passed.
@@ -327,7 +328,7 @@ impl<'t> Iterator for Parameters<'t> {
         let name = self.table.name(unsigned(bytes)?)?;
         let type_name = self.table.name(unsigned(bytes)?)?;
         let size = u32::try_from(unsigned(bytes)?).ok()?;
-        let display_kind = DisplayKind::read(self.table, bytes, MAX_NESTING)?;
+        let display_kind = TableType::read_kind(self.table, bytes, MAX_NESTING)?;
         let passing = unsigned(bytes)?;
         let left = match passing {
             0 => 0,
@@ -386,84 +387,23 @@ impl<'t> TableParameter<'t> {
     }
 }
 
-/// The form of a value's display.
+/// A type in a table.
 #[derive(Debug, Clone, Copy)]
-pub enum DisplayKind<'t> {
-    /// A number that can be negative.
-    Signed,
-    /// A number.
-    Unsigned,
-    /// True or false.
-    Bool,
-    /// A character.
-    Char,
-    /// A character without a sign.
-    UnsignedChar,
-    /// An address.
-    Pointer,
-    /// The address of zero-terminated characters.
-    CharPointer,
-    /// A floating-point number.
-    Float,
-    /// Bytes.
-    Bytes,
-    /// One of some constants, or several of them combined.
-    Enum(Enumerators<'t>),
-    /// Members.
-    Record(Members<'t>),
-    /// Elements.
-    Array(Array<'t>),
-    /// A bit-field.
-    Bits(BitField<'t>),
-}
-
-/// The elements of an array, in sequence.
-#[derive(Debug, Clone, Copy)]
-pub struct Array<'t> {
-    /// Their number.
-    pub count: u64,
-    /// The size of an element in bytes.
-    pub bytes: u32,
-    inner: NestedKind<'t>,
-}
-
-/// The position of a bit-field in some bytes. The lowest bit of the first byte is bit 0.
-#[derive(Debug, Clone, Copy)]
-pub struct BitField<'t> {
-    /// Its first bit.
-    pub first: u8,
-    /// Its number of bits.
-    pub count: u8,
-    inner: NestedKind<'t>,
-}
-
-/// A nested display kind.
-#[derive(Debug, Clone, Copy)]
-struct NestedKind<'t> {
+pub struct TableType<'t> {
     table: ArgTable<'t>,
     bytes: &'t [u8],
     depth: u32,
 }
 
-impl<'t> NestedKind<'t> {
-    fn shape(mut self) -> Option<DisplayKind<'t>> {
-        DisplayKind::read(self.table, &mut self.bytes, self.depth)
-    }
-}
+impl<'t> DisplayType for TableType<'t> {
+    type Name = &'t str;
+    type Members = Members<'t>;
+    type Enumerators = Enumerators<'t>;
 
-impl<'t> Array<'t> {
-    /// The display kind of an element.
-    #[must_use]
-    pub fn element(&self) -> Option<DisplayKind<'t>> {
-        self.inner.shape()
-    }
-}
-
-impl<'t> BitField<'t> {
-    /// The display kind of the number.
-    #[must_use]
-    pub fn number(&self) -> Option<DisplayKind<'t>> {
-        self.inner.shape()
+    fn kind(mut self) -> DisplayKind<TableType<'t>> {
+        // It was read before: `TableType::skip`.
+        let kind = TableType::read_kind(self.table, &mut self.bytes, self.depth);
+        kind.unwrap_or(DisplayKind::Bytes)
     }
 }
 
@@ -494,29 +434,16 @@ pub struct Members<'t> {
     depth: u32,
 }
 
-/// A member of a structure.
-#[derive(Debug, Clone, Copy)]
-pub struct RecordMember<'t> {
-    /// Its name.
-    pub name: &'t str,
-    /// Its offset, in bytes.
-    pub offset: u32,
-    /// Its size in bytes.
-    pub bytes: u32,
-    /// Its display kind.
-    pub display_kind: DisplayKind<'t>,
-}
-
 impl<'t> Iterator for Members<'t> {
-    type Item = RecordMember<'t>;
+    type Item = DisplayMember<TableType<'t>>;
 
-    fn next(&mut self) -> Option<RecordMember<'t>> {
+    fn next(&mut self) -> Option<DisplayMember<TableType<'t>>> {
         self.left = self.left.checked_sub(1)?;
         let name = self.table.name(unsigned(&mut self.bytes)?)?;
         let offset = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
         let bytes = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
-        let display_kind = DisplayKind::read(self.table, &mut self.bytes, self.depth)?;
-        Some(RecordMember {
+        let display_kind = TableType::read_kind(self.table, &mut self.bytes, self.depth)?;
+        Some(DisplayMember {
             name,
             offset,
             bytes,
@@ -525,8 +452,12 @@ impl<'t> Iterator for Members<'t> {
     }
 }
 
-impl<'t> DisplayKind<'t> {
-    fn read(table: ArgTable<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<DisplayKind<'t>> {
+impl<'t> TableType<'t> {
+    fn read_kind(
+        table: ArgTable<'t>,
+        bytes: &mut &'t [u8],
+        depth: u32,
+    ) -> Option<DisplayKind<TableType<'t>>> {
         let depth = depth.checked_sub(1)?;
         Some(match byte(bytes)? {
             display_kind::SIGNED => DisplayKind::Signed,
@@ -568,7 +499,7 @@ impl<'t> DisplayKind<'t> {
                 DisplayKind::Array(Array {
                     count,
                     bytes: size,
-                    inner: DisplayKind::pass(table, bytes, depth)?,
+                    element: TableType::skip(table, bytes, depth)?,
                 })
             }
             display_kind::BITS => {
@@ -576,24 +507,22 @@ impl<'t> DisplayKind<'t> {
                 DisplayKind::Bits(BitField {
                     first,
                     count,
-                    inner: DisplayKind::pass(table, bytes, depth)?,
+                    number: TableType::skip(table, bytes, depth)?,
                 })
             }
             _ => return None,
         })
     }
-}
 
-impl<'t> DisplayKind<'t> {
-    /// Skips a nested display kind, which is read on demand.
-    fn pass(table: ArgTable<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<NestedKind<'t>> {
-        let inner = NestedKind {
+    /// Skips a nested type, which is read on demand.
+    fn skip(table: ArgTable<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<TableType<'t>> {
+        let nested = TableType {
             table,
             bytes,
             depth,
         };
-        DisplayKind::read(table, bytes, depth)?;
-        Some(inner)
+        TableType::read_kind(table, bytes, depth)?;
+        Some(nested)
     }
 }
 

@@ -2,25 +2,25 @@
 
 use core::fmt;
 
+use crate::display_type::{DisplayKind, DisplayType};
 use crate::enum_text::write_enum;
-use crate::table::{DisplayKind, TableParameter};
+use crate::table::{TableParameter, TableType};
 
 /// Reads a byte of memory; `None` if it is unreadable.
 pub type ByteAt<'a> = &'a dyn Fn(u64) -> Option<u8>;
 
 /// A value, displayed in C notation.
-#[derive(Clone, Copy)]
-pub struct ValueDisplay<'a> {
+pub struct ValueDisplay<'a, T: DisplayType> {
     bytes: PartialBytes<'a>,
-    display_kind: DisplayKind<'a>,
+    display_kind: DisplayKind<T>,
     is_by_reference: bool,
     memory: Option<ByteAt<'a>>,
 }
 
-impl<'a> ValueDisplay<'a> {
+impl<'a, 't> ValueDisplay<'a, TableType<'t>> {
     /// An argument with its bytes ([`read_argument`](crate::read_argument)).
     #[must_use]
-    pub fn new(parameter: &TableParameter<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
+    pub fn new(parameter: &TableParameter<'t>, bytes: &'a [u8]) -> Self {
         ValueDisplay {
             bytes: PartialBytes { bytes, known: None },
             display_kind: parameter.display_kind,
@@ -28,10 +28,12 @@ impl<'a> ValueDisplay<'a> {
             memory: None,
         }
     }
+}
 
-    /// A number, a character, an address or a constant of this display kind.
+impl<'a, T: DisplayType> ValueDisplay<'a, T> {
+    /// A value of this display kind.
     #[must_use]
-    pub fn from_kind(display_kind: DisplayKind<'a>, bytes: &'a [u8]) -> ValueDisplay<'a> {
+    pub fn from_kind(display_kind: DisplayKind<T>, bytes: &'a [u8]) -> Self {
         ValueDisplay {
             bytes: PartialBytes { bytes, known: None },
             display_kind,
@@ -42,7 +44,7 @@ impl<'a> ValueDisplay<'a> {
 
     /// The same for a partly known value, with a mask of known bits for each byte.
     #[must_use]
-    pub fn with_known(self, known: &'a [u8]) -> ValueDisplay<'a> {
+    pub fn with_known(self, known: &'a [u8]) -> Self {
         let bytes = PartialBytes {
             known: Some(known),
             ..self.bytes
@@ -52,7 +54,7 @@ impl<'a> ValueDisplay<'a> {
 
     /// The same with the characters at a pointer to characters.
     #[must_use]
-    pub fn with_text(self, memory: ByteAt<'a>) -> ValueDisplay<'a> {
+    pub fn with_text(self, memory: ByteAt<'a>) -> Self {
         ValueDisplay {
             memory: Some(memory),
             ..self
@@ -60,17 +62,17 @@ impl<'a> ValueDisplay<'a> {
     }
 }
 
-impl fmt::Display for ValueDisplay<'_> {
+impl<T: DisplayType> fmt::Display for ValueDisplay<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_by_reference {
             write!(f, "at {:#x}", unsigned(self.bytes.bytes))
         } else {
-            show(f, self.bytes, self.display_kind, self.memory)
+            show(f, self.bytes, &self.display_kind, self.memory)
         }
     }
 }
 
-impl fmt::Debug for ValueDisplay<'_> {
+impl<T: DisplayType> fmt::Debug for ValueDisplay<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -136,10 +138,10 @@ impl<'a> PartialBytes<'a> {
 /// The maximum number of elements of an array to show.
 const MAX_ELEMENTS: u64 = 32;
 
-fn show(
+fn show<T: DisplayType>(
     f: &mut fmt::Formatter<'_>,
     partial: PartialBytes<'_>,
-    display_kind: DisplayKind<'_>,
+    display_kind: &DisplayKind<T>,
     memory: Option<ByteAt<'_>>,
 ) -> fmt::Result {
     let bytes = partial.bytes;
@@ -148,33 +150,34 @@ fn show(
         _ if partial.is_lost() => f.write_str("<lost>"),
         DisplayKind::Record(members) => {
             f.write_str("{")?;
-            for (index, member) in members.enumerate() {
+            for (index, member) in members.clone().enumerate() {
                 let separator = if index == 0 { "" } else { ", " };
                 f.write_str(separator)?;
                 // Members of an unnamed member are the structure's own.
-                if !member.name.is_empty() {
-                    write!(f, ".{} = ", member.name)?;
+                let name = member.name.as_ref();
+                if !name.is_empty() {
+                    write!(f, ".{name} = ")?;
                 }
                 match partial.get(member.offset.into(), member.bytes) {
-                    Some(own) => show(f, own, member.display_kind, memory)?,
+                    Some(own) => show(f, own, &member.display_kind, memory)?,
                     None => f.write_str("...")?,
                 }
             }
             f.write_str("}")
         }
-        DisplayKind::Array(array) => match array.element() {
-            Some(DisplayKind::Char) if array.bytes == 1 && partial.is_known() => {
+        DisplayKind::Array(array) => match array.element.kind() {
+            DisplayKind::Char if array.bytes == 1 && partial.is_known() => {
                 let text = TextPreview::from_array(bytes, array.count);
                 write!(f, "{text}")
             }
-            Some(element) => {
+            element => {
                 f.write_str("{")?;
                 for index in 0..array.count {
                     let separator = if index == 0 { "" } else { ", " };
                     f.write_str(separator)?;
                     let own = partial.get(index.saturating_mul(array.bytes.into()), array.bytes);
                     match own.filter(|_| index < MAX_ELEMENTS) {
-                        Some(own) => show(f, own, element, memory)?,
+                        Some(own) => show(f, own, &element, memory)?,
                         None => {
                             f.write_str("...")?;
                             break;
@@ -183,7 +186,6 @@ fn show(
                 }
                 f.write_str("}")
             }
-            None => Ok(()),
         },
         DisplayKind::Bits(field) => {
             let unused = 64 - u32::from(field.count.clamp(1, 64));
@@ -193,17 +195,17 @@ fn show(
                 return f.write_str("<lost>");
             }
             let number = own(bytes);
-            let inner = field.number().unwrap_or(DisplayKind::Unsigned);
-            let number = match inner {
+            let inner = field.number.kind();
+            let number = match &inner {
                 DisplayKind::Enum(constants) => {
-                    return write_enum(f, constants, number, 64 - unused);
+                    return write_enum(f, constants.clone(), number, 64 - unused);
                 }
                 DisplayKind::Signed | DisplayKind::Char => {
                     (number.cast_signed() << unused >> unused).cast_unsigned()
                 }
                 _ => number,
             };
-            show_number(f, &number.to_le_bytes(), inner, memory)
+            show_number(f, &number.to_le_bytes(), &inner, memory)
         }
         _ if !partial.is_known() => f.write_str("<lost>"),
         _ => show_number(f, bytes, display_kind, memory),
@@ -216,10 +218,10 @@ fn is_short(number: f64) -> bool {
 }
 
 /// Shows a value without parts.
-fn show_number(
+fn show_number<T: DisplayType>(
     f: &mut fmt::Formatter<'_>,
     bytes: &[u8],
-    display_kind: DisplayKind<'_>,
+    display_kind: &DisplayKind<T>,
     memory: Option<ByteAt<'_>>,
 ) -> fmt::Result {
     let number = unsigned(bytes);
@@ -273,7 +275,7 @@ fn show_number(
                 write!(f, "{number:e}")
             }
         }
-        DisplayKind::Enum(constants) => write_enum(f, constants, number, bits_of(bytes)),
+        DisplayKind::Enum(constants) => write_enum(f, constants.clone(), number, bits_of(bytes)),
         _ => {
             f.write_str("bytes")?;
             bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use unspool_arg_table::{DisplayKind, ValueCertainty};
+use unspool_arg_table::{DisplayKind, TableType, ValueCertainty};
 use unspool_unwind::{End, Evidence, NoRow};
 
 /// `unspool_evidence`: how a frame was found. The first frame of a walk is `GIVEN`.
@@ -86,7 +86,7 @@ pub fn certainty(certainty: Option<ValueCertainty>) -> c_int {
 
 /// `UNSPOOL_KIND_SIGNED` and the others.
 #[must_use]
-pub fn display_kind_code(display_kind: DisplayKind<'_>) -> c_int {
+pub fn display_kind_code(display_kind: DisplayKind<TableType<'_>>) -> c_int {
     match display_kind {
         DisplayKind::Signed => 0,
         DisplayKind::Unsigned | DisplayKind::UnsignedChar => 1,

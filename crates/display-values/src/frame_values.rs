@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use unspool_arg_table::{DisplayType, ValueDisplay};
 use unspool_process::Snapshot;
 use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder};
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
@@ -123,8 +124,8 @@ impl<'f> ValueQuery<'_, 'f> {
 }
 
 /// A value in C notation, with the characters at a pointer if memory is given.
-pub(crate) fn format_value(
-    shown: unspool_arg_table::ValueDisplay<'_>,
+pub(crate) fn format_value<T: DisplayType>(
+    shown: ValueDisplay<'_, T>,
     memory: Option<&dyn Memory>,
 ) -> String {
     let byte = |address| {

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 
 use unspool_arg_table::{DisplayKind, TextPreview, ValueDisplay, bits_of, unsigned, write_enum};
 use unspool_c_types::{Graph, Member, Number, TypeId, TypeKind};
+use unspool_dwarf_types::GraphType;
 use unspool_dwarf_types::variables::{Activation, PartialValue, RustTypes, VariantPart};
 use unspool_rows::{Memory, RuntimeAddr};
 
@@ -310,7 +311,11 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
 }
 
 /// Shows a value without parts.
-fn scalar(f: &mut String, display_kind: DisplayKind<'_>, partial: PartialBytes<'_>) -> fmt::Result {
+fn scalar(
+    f: &mut String,
+    display_kind: DisplayKind<GraphType<'_, '_>>,
+    partial: PartialBytes<'_>,
+) -> fmt::Result {
     if partial.is_known() {
         write!(
             f,

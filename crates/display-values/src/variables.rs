@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use unspool_arg_table::ArgSource;
-use unspool_arg_table_builder::VariableKinds;
+use unspool_arg_table::{ArgSource, DisplayType as _, ValueDisplay};
+use unspool_c_types::Graph;
 use unspool_dwarf_types::variables::{
     self, Activation, DwarfFunction, VariableUnavailable, Variables,
 };
-use unspool_dwarf_types::{SplitFiles, TypesError};
+use unspool_dwarf_types::{GraphType, SplitFiles, TypesError};
 use unspool_elf::{DebugFiles, ElfFile, ModuleError};
 use unspool_process::Snapshot;
 use unspool_process::snapshot_unwinder::{CallStack, SnapshotUnwinder};
@@ -54,8 +54,6 @@ impl DebugInfoFiles {
 /// The debug information about the variables of some modules.
 pub struct DebugInfo<'f> {
     by_module: HashMap<PathBuf, Variables<'f>>,
-    /// The display kinds of functions' variables.
-    shapes: RefCell<HashMap<*const DwarfFunction<'f>, Rc<VariableKinds>>>,
     /// The registers that functions have not changed so far, by addresses of the process.
     unchanged: RefCell<HashMap<u64, Rc<[Register]>>>,
     problems: RefCell<Vec<ValueProblem>>,
@@ -148,7 +146,6 @@ impl<'f> DebugInfo<'f> {
         }
         DebugInfo {
             by_module,
-            shapes: RefCell::default(),
             unchanged: RefCell::default(),
             problems: RefCell::new(problems),
         }
@@ -186,12 +183,11 @@ impl<'f> DebugInfo<'f> {
             return Vec::new();
         };
         let activation = Activation::new(walked, number, &function);
-        let shapes = self.shapes(&function, &activation);
         let show = match function.rust() {
             Some(rust) => {
                 LanguageFormatter::Rust(rust::RustFormatter::new(&activation, rust, text))
             }
-            None => LanguageFormatter::C(shapes.iter().collect(), text),
+            None => LanguageFormatter::C(activation.graph(), text),
         };
         let levels = function.frame_functions(lookup);
         let outermost = levels.len().saturating_sub(1);
@@ -247,55 +243,29 @@ impl<'f> DebugInfo<'f> {
             }
         }
     }
-
-    fn shapes(
-        &self,
-        function: &Rc<DwarfFunction<'f>>,
-        activation: &Activation<'_, 'f>,
-    ) -> Rc<VariableKinds> {
-        let shapes = || {
-            let all = function.variables().iter();
-            let named = all.map(|variable| (&*variable.name, variable.ty));
-            Rc::new(VariableKinds::new(activation.graph(), named))
-        };
-        if !activation.has_static_types() {
-            return shapes();
-        }
-        // `Variables` keeps the functions, so that addresses are unique.
-        let mut known = self.shapes.borrow_mut();
-        Rc::clone(known.entry(Rc::as_ptr(function)).or_insert_with(shapes))
-    }
 }
 
 /// The notation of a function's variables.
 enum LanguageFormatter<'s, 'f> {
-    /// C, with the display kinds, and the memory of texts.
-    C(
-        Vec<unspool_arg_table::TableParameter<'s>>,
-        Option<&'s dyn Memory>,
-    ),
+    /// C, with the types, and the memory of texts.
+    C(&'s Graph<'f>, Option<&'s dyn Memory>),
     Rust(rust::RustFormatter<'s, 'f>),
 }
 
 impl<'f> LanguageFormatter<'_, 'f> {
     fn type_name(&self, variable: &variables::Variable<'f>) -> String {
         match self {
-            LanguageFormatter::C(shapes, _) => {
-                let shape = shapes.get(variable.number);
-                shape.map_or("", |shape| shape.type_name).to_owned()
-            }
+            LanguageFormatter::C(graph, _) => graph.declare(variable.ty, "").trim_end().to_owned(),
             LanguageFormatter::Rust(values) => values.type_name(variable.ty),
         }
     }
 
     fn value(&self, variable: &variables::Variable<'f>, value: &variables::PartialValue) -> String {
         match self {
-            LanguageFormatter::C(shapes, text) => {
-                let shown = shapes.get(variable.number).map(|shape| {
-                    let shown = unspool_arg_table::ValueDisplay::new(shape, &value.bytes);
-                    format_value(shown.with_known(&value.known), *text)
-                });
-                shown.unwrap_or_default()
+            LanguageFormatter::C(graph, text) => {
+                let kind = GraphType::new(graph, variable.ty).kind();
+                let shown = ValueDisplay::from_kind(kind, &value.bytes);
+                format_value(shown.with_known(&value.known), *text)
             }
             LanguageFormatter::Rust(values) => values.show(variable.ty, value),
         }

@@ -2,7 +2,8 @@
 //!
 //! [`read_types`] makes a graph of each compilation unit; the linker of `unspool-c-types` can combine
 //! them. [`DwarfPrototypes`] finds a function's parameters, by its name or its address.
-//! [`variables`] evaluates variables in the frames of a stack. [`elf_context`] returns the inputs
+//! [`variables`] evaluates variables in the frames of a stack, and
+//! [`GraphType`] displays them. [`elf_context`] returns the inputs
 //! that types in other formats need from their ELF file. [`Producers`] finds the known faults of
 //! gcc's CTF.
 //!
@@ -27,6 +28,7 @@ mod abbreviations;
 mod attributes;
 mod elf;
 mod error;
+mod graph_type;
 mod index;
 mod producers;
 mod program;
@@ -37,6 +39,7 @@ pub mod variables;
 
 pub use elf::{convention, elf_context, endian};
 pub use error::{ElfMachine, TypesError};
+pub use graph_type::{GraphEnumerators, GraphMembers, GraphType};
 pub use producers::{ArrayOrder, Producers};
 pub use program::{ProgramTypes, SkippedUnit, UnitTypes, read_types};
 pub use prototypes::{DwarfPrototype, DwarfPrototypes};

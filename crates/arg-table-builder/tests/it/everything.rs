@@ -1,40 +1,18 @@
 //! Runs all queries on an argument table.
 
 use unspool_arg_table::{
-    ArgFrame, ArgSource, ArgStack, ArgTable, DisplayKind, UnprovenRules, ValueDisplay, argument,
+    ArgFrame, ArgSource, ArgStack, ArgTable, DisplayKind, DisplayType as _, TableType,
+    UnprovenRules, ValueDisplay, argument,
 };
 
-/// A display kind in the notation of prototypes' kinds.
-pub(crate) fn shape(own: DisplayKind<'_>) -> String {
-    match own {
-        DisplayKind::Enum(constants) => format!("Enum({:?})", constants.collect::<Vec<_>>()),
-        DisplayKind::Record(members) => {
-            let members = members.map(|member| {
-                let shape = shape(member.display_kind);
-                let (name, offset, bytes) = (member.name, member.offset, member.bytes);
-                format!(
-                    "OwnedMember {{ name: {name:?}, offset: {offset}, bytes: {bytes}, display_kind: {shape} }}"
-                )
-            });
-            format!("Record([{}])", members.collect::<Vec<_>>().join(", "))
-        }
-        DisplayKind::Array(array) => {
-            let element = array.element().map(shape).unwrap_or_default();
-            format!("Array({}, {}, {element})", array.count, array.bytes)
-        }
-        DisplayKind::Bits(bits) => {
-            let number = bits.number().map(shape).unwrap_or_default();
-            format!("Bits({}, {}, {number})", bits.first, bits.count)
-        }
-        DisplayKind::UnsignedChar => "UnsignedChar".into(),
-        DisplayKind::Signed => "Signed".into(),
-        DisplayKind::Unsigned => "Unsigned".into(),
-        DisplayKind::Bool => "Bool".into(),
-        DisplayKind::Char => "Char".into(),
-        DisplayKind::Pointer => "Pointer".into(),
-        DisplayKind::CharPointer => "CharPointer".into(),
-        DisplayKind::Float => "Float".into(),
-        DisplayKind::Bytes => "Bytes".into(),
+/// The number of parts without parts of their own.
+fn count_parts(kind: DisplayKind<TableType<'_>>) -> usize {
+    match kind {
+        DisplayKind::Enum(constants) => constants.count(),
+        DisplayKind::Record(members) => members.map(|own| count_parts(own.display_kind)).sum(),
+        DisplayKind::Array(array) => count_parts(array.element.kind()),
+        DisplayKind::Bits(field) => count_parts(field.number.kind()),
+        _ => 1,
     }
 }
 
@@ -79,7 +57,7 @@ pub(crate) fn use_all(bytes: &[u8], address: u64) {
         for parameter in function.parameters().into_iter().flatten().take(64) {
             let _ = (
                 parameter.pieces().take(64).count(),
-                shape(parameter.display_kind),
+                count_parts(parameter.display_kind),
             );
             let _ = ValueDisplay::new(&parameter, &[0x5a; 64]).to_string();
         }

@@ -66,12 +66,6 @@ impl<'s, 'a> Activation<'s, 'a> {
         &self.graph
     }
 
-    /// Whether the function has these types in all frames.
-    #[must_use]
-    pub fn has_static_types(&self) -> bool {
-        matches!(self.graph, Cow::Borrowed(_))
-    }
-
     /// The name of a Rust structure, union or enumeration, with its namespaces; `None` for other
     /// types.
     #[must_use]

@@ -84,8 +84,6 @@ pub struct Variable<'a> {
     pub is_parameter: bool,
     /// Its depth of nested blocks in the function; 0 for the body.
     pub block: usize,
-    /// Its index in the function's [variables](DwarfFunction::variables).
-    pub number: usize,
     scope: usize,
     /// Its abstract origin, or its own entry.
     pub(super) origin: DieRef,
@@ -216,12 +214,6 @@ impl<'a> DwarfFunction<'a> {
         }
     }
 
-    /// All variables of the function, and of functions inlined there.
-    #[must_use]
-    pub fn variables(&self) -> &[Variable<'a>] {
-        &self.variables
-    }
-
     /// The Rust properties of its types, if it is in Rust.
     #[must_use]
     pub fn rust(&self) -> Option<&RustTypes<'a>> {
@@ -257,9 +249,6 @@ impl<'a> DwarfFunction<'a> {
         types.finish();
         let mut variables = reader.variables;
         variables.sort_by_key(|variable| variable.scope);
-        for (number, variable) in variables.iter_mut().enumerate() {
-            variable.number = number;
-        }
         let rust = is_rust(index, root).then(|| RustTypes {
             paths: TypePaths::default(),
             places: reader.types.places().collect(),
@@ -445,7 +434,6 @@ impl<'a> FunctionReader<'_, 'a> {
             ty,
             is_parameter: entry.tag() == gimli::DW_TAG_formal_parameter,
             block: self.block(self.enclosing_scope()),
-            number: 0,
             scope: self.enclosing_scope(),
             origin,
             location,
