@@ -5,6 +5,7 @@
 //! [`OwnProcess`] is the process itself, for a thread that inspects its own stack. A [core
 //! file](core_file::Core) is a process that has ended. All implement [`Snapshot`], and a
 //! [`SnapshotUnwinder`](snapshot_unwinder::SnapshotUnwinder) walks the stacks of one.
+//! [`walk_stacks`] does all of that for a running process, which it stops only briefly.
 //!
 //! ```
 //! use std::process::Command;
@@ -44,6 +45,8 @@ mod registers;
 mod signal;
 mod snapshot;
 pub mod snapshot_unwinder;
+#[cfg(feature = "ptrace")]
+mod stacks;
 mod surroundings;
 mod sys;
 
@@ -61,4 +64,6 @@ pub use own::OwnProcess;
 pub use read::read_memory;
 pub use signal::{Sender, Signal, signal_name};
 pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
+#[cfg(feature = "ptrace")]
+pub use stacks::{ProcessStacks, StackOptions, ThreadStack, walk_stacks};
 pub use unspool_table_store::Store;

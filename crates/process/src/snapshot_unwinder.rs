@@ -192,6 +192,12 @@ impl<'p> SnapshotUnwinder<'p> {
         }
     }
 
+    /// The process.
+    #[must_use]
+    pub fn snapshot(&self) -> &'p dyn Snapshot {
+        self.snapshot
+    }
+
     /// Walks the stack of a thread, at most `limit` frames of it; `None` if its registers are
     /// unknown.
     #[must_use]

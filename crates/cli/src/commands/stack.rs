@@ -18,9 +18,11 @@ use unspool_process::file_provider::CoreFiles;
 use unspool_process::snapshot_unwinder::{
     CallStack, FrameLocation, SnapshotUnwinder, StackFrame, WalkDetail,
 };
-use unspool_process::{CommandEvent, Process, Snapshot, Thread, TracedCommand};
+use unspool_process::{
+    CommandEvent, ProcessStacks, Snapshot as _, StackOptions, TracedCommand, walk_stacks,
+};
 use unspool_rows::arch::RegisterName;
-use unspool_rows::{Arch, Register, RuntimeAddr};
+use unspool_rows::{Arch, Register};
 use unspool_symbols::{AddressName, FileNames, ModuleFinder, NameDetail, Symbolizer, process_root};
 use unspool_table_store::Store;
 
@@ -47,24 +49,19 @@ enum StackSubject<'a> {
     Core(&'a Path),
 }
 
-/// A thread and its stack; `None` if its registers are unknown.
-struct ThreadStack<'a> {
-    thread: &'a Thread,
-    stack: Option<CallStack>,
-}
-
-/// The stacks of one process.
-struct ProcessStacks<'a> {
-    subject: StackSubject<'a>,
-    snapshot: &'a dyn Snapshot,
-    unwinder: &'a SnapshotUnwinder<'a>,
-    threads: Vec<ThreadStack<'a>>,
-    /// The process, if it is or was stopped, and the time that it was stopped before.
-    stopped: Option<(&'a Process, Duration)>,
+impl StackSubject<'_> {
+    /// The root directory of the process, if it differs from ours.
+    fn root(&self) -> Option<PathBuf> {
+        match self {
+            StackSubject::Process(pid) | StackSubject::Command(_, pid) => process_root(*pid),
+            StackSubject::Core(_) => None,
+        }
+    }
 }
 
 /// The report on one process.
 struct StackReport<'a> {
+    subject: &'a StackSubject<'a>,
     stacks: &'a ProcessStacks<'a>,
     names: FileNames,
     /// The requested arguments and variables.
@@ -90,9 +87,10 @@ impl StackReport<'_> {
         }
     }
 
-    /// Reads the values shown for frames, and resumes the process.
-    fn read_and_resume(&mut self, process: &Process, before: Duration) {
-        if self.query.with_locals || self.query.with_strings {
+    /// Reads the values shown for frames of a running process, and resumes it.
+    fn read_and_resume(&mut self) {
+        let is_running = matches!(self.subject, StackSubject::Process(_));
+        if is_running && (self.query.with_locals || self.query.with_strings) {
             let asked = &self.query;
             let values = self.stacks.threads.iter().filter_map(|one| {
                 let stack = one.stack.as_ref()?;
@@ -101,29 +99,7 @@ impl StackReport<'_> {
             });
             self.read = RefCell::new(values.collect());
         }
-        self.stopped = Some(before + process.resume());
-    }
-}
-
-impl ProcessStacks<'_> {
-    fn stacks(&self) -> impl Iterator<Item = &CallStack> {
-        let threads = self.threads.iter();
-        threads.filter_map(|thread| thread.stack.as_ref())
-    }
-
-    /// The root directory of the process, if it differs from ours.
-    fn root(&self) -> Option<PathBuf> {
-        match self.subject {
-            StackSubject::Process(pid) | StackSubject::Command(_, pid) => process_root(pid),
-            StackSubject::Core(_) => None,
-        }
-    }
-
-    /// Whether every stack reaches its root without a guess.
-    fn is_reliable(&self) -> bool {
-        let reliable =
-            |thread: &ThreadStack<'_>| thread.stack.as_ref().is_some_and(CallStack::is_reliable);
-        !self.threads.is_empty() && self.threads.iter().all(reliable)
+        self.stopped = self.stacks.resume();
     }
 }
 
@@ -187,45 +163,9 @@ impl StackCommand<'_> {
 
     /// Shows a running process; returns whether the result is as requested.
     fn process(&mut self, pid: u32) -> anyhow::Result<bool> {
-        self.copied(pid, &Process::attach(pid)?, CopyRequest::default())
-    }
-
-    /// Copies the stacks of a stopped process, and walks the copies while it runs again. If a copy
-    /// is too short, the process is stopped again for a larger one.
-    fn copied(
-        &mut self,
-        pid: u32,
-        process: &Process,
-        mut request: CopyRequest,
-    ) -> anyhow::Result<bool> {
-        let copied = process.prefetch_stacks_and(request.bytes, &request.others);
-        // The targets of pointers are not copied.
-        if !self.args.strings && !self.args.locals {
-            process.resume();
-        }
-        let space = SnapshotUnwinder::new(process, self.store);
-        let threads = self.walk(process, &space);
-        let stacks = threads.iter().filter_map(|thread| thread.stack.as_ref());
-        let missing: Vec<RuntimeAddr> = stacks.filter_map(|stack| stack.missing).collect();
-        let may_grow = request.bytes < MAX_COPY_BYTES && request.copied != Some(copied);
-        // A process that has exited was reported all the same.
-        if !missing.is_empty()
-            && may_grow
-            && let Ok(again) = Process::attach(pid)
-        {
-            request.stopped += process.stopped();
-            request.bytes *= COPY_GROWTH_FACTOR;
-            request.copied = Some(copied);
-            request.others.extend(missing);
-            return self.copied(pid, &again, request);
-        }
-        self.finish(&ProcessStacks {
-            subject: StackSubject::Process(pid),
-            snapshot: process,
-            unwinder: &space,
-            threads,
-            stopped: Some((process, request.stopped)),
-        })
+        let (store, options) = (self.store, self.options());
+        let subject = StackSubject::Process(pid);
+        walk_stacks(pid, store, &options, |stacks| self.finish(&subject, stacks))?
     }
 
     fn core(&mut self, path: &Path) -> anyhow::Result<ExitCode> {
@@ -237,16 +177,11 @@ impl StackCommand<'_> {
             output::notice(&format_args!("{}: {problem}", path.display()));
         }
         let files = CoreFiles::new(&core, self.args.exe.clone())?;
-        let space = SnapshotUnwinder::with_files(&core, &files, self.store);
-        let seen = ProcessStacks {
-            subject: StackSubject::Core(path),
-            snapshot: &core,
-            unwinder: &space,
-            threads: self.walk(&core, &space),
-            stopped: None,
-        };
+        let unwinder = SnapshotUnwinder::with_files(&core, &files, self.store);
+        let stacks = ProcessStacks::walk(&unwinder, &self.options());
         let is_whole = core.problems().is_empty();
-        Ok(status(self.finish(&seen)? && is_whole))
+        let is_as_asked = self.finish(&StackSubject::Core(path), &stacks)?;
+        Ok(status(is_as_asked && is_whole))
     }
 
     /// Runs the command; shows its stacks if a signal is about to kill it.
@@ -281,16 +216,10 @@ impl StackCommand<'_> {
                 CommandEvent::Fatal(process) => {
                     is_reported = true;
                     passed_on.stop_forwarding(process.signal().map_or(0, |signal| signal.number));
-                    let space = SnapshotUnwinder::new(&*process, self.store);
-                    let seen = ProcessStacks {
-                        subject: StackSubject::Command(words, pid),
-                        snapshot: &*process,
-                        unwinder: &space,
-                        threads: self.walk(&*process, &space),
-                        stopped: None,
-                    };
+                    let unwinder = SnapshotUnwinder::new(&*process, self.store);
+                    let stacks = ProcessStacks::walk(&unwinder, &self.options());
                     // Whether or not the report succeeds, the command runs to its end.
-                    if let Err(error) = self.finish(&seen)
+                    if let Err(error) = self.finish(&StackSubject::Command(words, pid), &stacks)
                         && !output::is_closed(&error)
                     {
                         output::error(&format_args!("{error:#}"));
@@ -300,25 +229,17 @@ impl StackCommand<'_> {
         }
     }
 
-    fn walk<'s>(
-        &self,
-        snapshot: &'s dyn Snapshot,
-        unwinder: &SnapshotUnwinder<'_>,
-    ) -> Vec<ThreadStack<'s>> {
-        let keep = if self.args.registers || self.shows_values() {
-            WalkDetail::Registers
-        } else {
-            WalkDetail::Frames
-        };
-        let walk = |thread| unwinder.walk(thread, self.args.max_frames.get(), keep);
-        snapshot
-            .threads()
-            .iter()
-            .map(|thread| ThreadStack {
-                thread,
-                stack: walk(thread),
-            })
-            .collect()
+    fn options(&self) -> StackOptions {
+        StackOptions {
+            max_frames: self.args.max_frames.get(),
+            detail: if self.args.registers || self.shows_values() {
+                WalkDetail::Registers
+            } else {
+                WalkDetail::Frames
+            },
+            // The targets of pointers are not copied.
+            stays_stopped: self.args.strings || self.args.locals,
+        }
     }
 
     /// Whether arguments or variables are shown.
@@ -327,9 +248,13 @@ impl StackCommand<'_> {
     }
 
     /// Prints a report and builds missing tables; returns whether the stacks are as requested.
-    fn finish(&mut self, stacks: &ProcessStacks<'_>) -> anyhow::Result<bool> {
+    fn finish(
+        &mut self,
+        subject: &StackSubject<'_>,
+        stacks: &ProcessStacks<'_>,
+    ) -> anyhow::Result<bool> {
         let tables = self.args.args.then(|| self.tables(stacks));
-        let root = stacks.root();
+        let root = subject.root();
         let files = self.shows_values();
         let files =
             files.then(|| DebugInfoFiles::open(stacks.unwinder, stacks.stacks(), root.as_deref()));
@@ -340,6 +265,7 @@ impl StackCommand<'_> {
             unwinder: stacks.unwinder,
         };
         let mut report = StackReport {
+            subject,
             stacks,
             read: RefCell::default(),
             stopped: None,
@@ -355,9 +281,7 @@ impl StackCommand<'_> {
             },
             with_registers: self.args.registers,
         };
-        if let Some((process, before)) = stacks.stopped {
-            report.read_and_resume(process, before);
-        }
+        report.read_and_resume();
         let layout = self.layout();
         self.sink.take(|out| match self.args.format {
             Format::Text => text::print(out, &report),
@@ -423,37 +347,6 @@ fn report_problems(debug_info: Option<&DebugInfo<'_>>) {
     }
     for (module, errors) in by_module {
         super::report(&module, errors.iter());
-    }
-}
-
-/// The size of the first copy of each stack, in bytes: larger than nearly all stacks.
-const FIRST_COPY_BYTES: u64 = 1 << 20;
-/// The growth factor of the next copy.
-const COPY_GROWTH_FACTOR: u64 = 64;
-/// The size of the last copy: whole stacks.
-const MAX_COPY_BYTES: u64 = FIRST_COPY_BYTES * COPY_GROWTH_FACTOR * COPY_GROWTH_FACTOR;
-
-/// The memory to copy of a process, given earlier copies.
-struct CopyRequest {
-    /// The size of each stack's copy, in bytes.
-    bytes: u64,
-    /// The starts of memory that earlier copies lacked. It need not be on a thread's main stack: a
-    /// signal handler can have an alternate stack.
-    others: Vec<RuntimeAddr>,
-    /// The size of the previous copy, in bytes. A copy that does not grow is as large as possible.
-    copied: Option<usize>,
-    /// How long earlier copies stopped the process.
-    stopped: Duration,
-}
-
-impl Default for CopyRequest {
-    fn default() -> Self {
-        CopyRequest {
-            bytes: FIRST_COPY_BYTES,
-            others: Vec::new(),
-            copied: None,
-            stopped: Duration::ZERO,
-        }
     }
 }
 

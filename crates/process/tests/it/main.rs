@@ -10,3 +10,4 @@ mod process_before_exec;
 mod process_traced;
 mod programs;
 mod space;
+mod stacks;

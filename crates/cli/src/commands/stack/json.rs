@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 use unspool_display_values::{FrameArgument, FrameValues, FunctionValues, VariableText};
 use unspool_process::snapshot_unwinder::{CallStack, FrameLocation, SparseRegisters, StackFrame};
-use unspool_process::{Signal, ThreadState};
+use unspool_process::{Signal, ThreadStack, ThreadState};
 use unspool_rows::{Arch, CodeAddr};
 use unspool_symbols::{AddressName, InlineFrameRef};
 
-use super::{StackReport, StackSubject, ThreadStack};
+use super::{StackReport, StackSubject};
 use crate::output::{self, JsonLayout, Streamed, address};
 
 pub(super) fn print(
@@ -23,7 +23,7 @@ pub(super) fn print(
         layout,
         "stack",
         &StackDocument {
-            subject: subject(&report.stacks.subject),
+            subject: subject(report.subject),
             stopped_ms: report.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
             signal: report.stacks.snapshot.signal().map(SignalObject::new),
             reliable: report.stacks.is_reliable(),

@@ -7,10 +7,10 @@ use unspool_display_values::{
 };
 use unspool_elf::fallback_name;
 use unspool_process::snapshot_unwinder::{CallStack, SparseRegisters, StackFrame};
-use unspool_process::{Signal, Thread, ThreadState, signal_name};
+use unspool_process::{Signal, Thread, ThreadStack, ThreadState, signal_name};
 use unspool_symbols::InlineFrameRef;
 
-use super::{StackReport, StackSubject, ThreadStack, display};
+use super::{StackReport, StackSubject, display};
 use crate::output::{self, EscapedText, short_name};
 
 pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
@@ -41,7 +41,7 @@ fn header(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
     } else {
         format!("{count} threads")
     };
-    match &report.stacks.subject {
+    match report.subject {
         StackSubject::Process(pid) => write!(out, "process {pid}: {threads}")?,
         StackSubject::Command(command, pid) => {
             write!(
