@@ -184,6 +184,21 @@ impl<'r> UserRegisters<'r> {
             _ => None,
         }
     }
+
+    /// The bytes of their values.
+    pub(crate) fn words(self) -> &'r [u8] {
+        self.known().map_or(&[], SampledRegisters::words)
+    }
+
+    /// The same registers with the values in other memory.
+    pub(crate) fn with_words(self, words: &[u8]) -> UserRegisters<'_> {
+        match self {
+            UserRegisters::NotRequested => UserRegisters::NotRequested,
+            UserRegisters::NoUser => UserRegisters::NoUser,
+            UserRegisters::ThirtyTwoBit => UserRegisters::ThirtyTwoBit,
+            UserRegisters::Known(registers) => UserRegisters::Known(registers.with_words(words)),
+        }
+    }
 }
 
 /// A copy of the top of a stack, from the stack pointer on.

@@ -42,6 +42,14 @@ impl<'r> SampledRegisters<'r> {
         SampledRegisters { mask, words }
     }
 
+    pub(crate) fn words(self) -> &'r [u8] {
+        self.words
+    }
+
+    pub(crate) fn with_words(self, words: &[u8]) -> SampledRegisters<'_> {
+        SampledRegisters::new(self.mask, words)
+    }
+
     /// A register by the kernel's number.
     fn by_perf_number(&self, number: u8) -> Option<u64> {
         let bit = 1_u64.checked_shl(number.into())?;

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use perf_event_open_sys::bindings as abi;
 
 use super::FileRecord;
-use crate::record::{CallChain, Record, RecordHeader, SampleId, SampleRecord};
+use crate::record::{CallChain, Record, RecordHeader, SampleId, SampleRecord, UserStackDump};
 
-/// The most samples that wait for their chains: some 10 MB.
-const MAX_WAITING: usize = 1 << 16;
+/// The most memory of samples that wait for their chains, in bytes. Others do not wait.
+const MAX_WAITING_BYTES: usize = 16 << 20;
 
 /// A sample without its user call chain.
 #[derive(Debug)]
@@ -23,7 +23,10 @@ struct WaitingSample {
     header: RecordHeader,
     bytes: Vec<u8>,
     chain: Vec<u8>,
+    registers: Vec<u8>,
+    stack: Vec<u8>,
     raw: Vec<u8>,
+    /// The rest.
     sample: SampleRecord<'static>,
 }
 
@@ -32,7 +35,7 @@ struct WaitingSample {
 pub(super) struct DeferredChains {
     /// By thread, in order of time.
     waiting: HashMap<u32, Vec<WaitingSample>>,
-    count: usize,
+    waiting_bytes: usize,
     /// The last chain of each thread: records of one time may be in any order.
     last: HashMap<u32, (u64, Vec<u8>)>,
 }
@@ -51,11 +54,12 @@ impl DeferredChains {
                     return each(record);
                 };
                 let waiting = WaitingSample::new(cookie, &record, &sample);
+                let all_bytes = self.waiting_bytes + waiting.size();
                 match self.last.get(&tid) {
                     Some((known, chain)) if *known == cookie => waiting.join(chain, each),
-                    _ if self.count >= MAX_WAITING => each(record),
+                    _ if all_bytes > MAX_WAITING_BYTES => each(record),
                     _ => {
-                        self.count += 1;
+                        self.waiting_bytes = all_bytes;
                         self.waiting.entry(tid).or_default().push(waiting);
                         Ok(())
                     }
@@ -63,9 +67,7 @@ impl DeferredChains {
             }
             Record::DeferredChain { cookie, chain } => {
                 let chain = chain.as_bytes();
-                let waiting = self.waiting.remove(&tid).unwrap_or_default();
-                self.count -= waiting.len();
-                for sample in waiting {
+                for sample in self.take_waiting(tid) {
                     // A thread has one chain at a time: the earlier ones were lost.
                     let is_its = sample.cookie == cookie;
                     sample.join(if is_its { chain } else { &[] }, each)?;
@@ -74,16 +76,21 @@ impl DeferredChains {
                 Ok(())
             }
             Record::Exit(task) => {
-                let waiting = self.waiting.remove(&task.tid).unwrap_or_default();
-                self.count -= waiting.len();
                 self.last.remove(&task.tid);
-                for sample in waiting {
+                for sample in self.take_waiting(task.tid) {
                     sample.join(&[], each)?;
                 }
                 each(record)
             }
             _ => each(record),
         }
+    }
+
+    /// The samples of a thread.
+    fn take_waiting(&mut self, tid: u32) -> Vec<WaitingSample> {
+        let waiting = self.waiting.remove(&tid).unwrap_or_default();
+        self.waiting_bytes -= waiting.iter().map(WaitingSample::size).sum::<usize>();
+        waiting
     }
 
     /// Passes the samples on that have no chain.
@@ -108,13 +115,34 @@ impl WaitingSample {
             header: record.header,
             bytes: record.bytes.to_vec(),
             chain: sample.chain.as_bytes().to_vec(),
+            registers: sample.user.words().to_vec(),
+            stack: sample.stack.bytes.to_vec(),
             raw: sample.raw.to_vec(),
             sample: SampleRecord {
+                mode: sample.mode,
                 ip: sample.ip,
                 period: sample.period,
-                ..SampleRecord::new(sample.mode)
+                chain: CallChain::default(),
+                user: sample.user.with_words(&[]),
+                stack: UserStackDump {
+                    bytes: &[],
+                    requested_bytes: sample.stack.requested_bytes,
+                },
+                raw: &[],
             },
         }
+    }
+
+    /// The memory that it takes, in bytes.
+    fn size(&self) -> usize {
+        let parts = [
+            &self.bytes,
+            &self.chain,
+            &self.registers,
+            &self.stack,
+            &self.raw,
+        ];
+        size_of::<WaitingSample>() + parts.map(Vec::len).iter().sum::<usize>()
     }
 
     /// Passes the sample on with the rest of its chain.
@@ -132,6 +160,11 @@ impl WaitingSample {
             sample_id: self.sample_id,
             record: Record::Sample(SampleRecord {
                 chain: CallChain::from_bytes(&self.chain),
+                user: self.sample.user.with_words(&self.registers),
+                stack: UserStackDump {
+                    bytes: &self.stack,
+                    requested_bytes: self.sample.stack.requested_bytes,
+                },
                 raw: &self.raw,
                 ..self.sample
             }),

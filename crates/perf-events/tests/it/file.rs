@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use proptest::prelude::*;
-use unspool_perf_events::{DataFile, MmapFile, PerfFileError, Record};
+use unspool_perf_events::{DataFile, MmapFile, PerfFileError, Record, UserRegisters};
 use unspool_testing::{Finish, command, tool};
 
 /// Records two events of some programs with perf.
@@ -301,14 +301,24 @@ fn raw_record(kind: u32, words: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// A stream with these records of an event with instruction pointer, thread, time and call chain.
-fn stream(records: &[Vec<u8>]) -> Vec<u8> {
+/// Instruction pointer, thread, time, call chain.
+const CHAIN: u64 = 0x27;
+
+/// The marker of a user call chain in a later record.
+const DEFERRED: u64 = (-640_i64).cast_unsigned();
+
+fn task(tid: u64) -> u64 {
+    100 | tid << 32
+}
+
+/// A stream with these records of an event whose samples have some fields.
+fn stream(fields: u64, records: &[Vec<u8>]) -> Vec<u8> {
     /// `PERF_RECORD_HEADER_ATTR`.
     const ATTRIBUTES: u32 = 64;
-    // Software event 0, `PERF_ATTR_SIZE_VER0`; every 1000th; IP, TID, TIME, CALLCHAIN.
-    let mut attributes = vec![1 | 64 << 32, 0, 1000, 0x27, 0];
-    // `sample_id_all`, and the ID after the other fields.
-    attributes.extend([1 << 18, 0, 0, 7]);
+    // Software event 0, `PERF_ATTR_SIZE_VER3`; every 1000th.
+    let mut attributes = vec![1 | 96 << 32, 0, 1000, fields, 0];
+    // `sample_id_all`, one user register, and the ID after the other fields.
+    attributes.extend([1 << 18, 0, 0, 0, 0, 1, 0, 7]);
     let mut bytes = b"PERFILE2".to_vec();
     bytes.extend(16_u64.to_le_bytes());
     bytes.extend(raw_record(ATTRIBUTES, &attributes));
@@ -320,8 +330,6 @@ fn stream(records: &[Vec<u8>]) -> Vec<u8> {
 /// kernel (`perf_event_open(2)`, PERF_RECORD_CALLCHAIN_DEFERRED).
 #[test]
 fn deferred_call_chains_are_joined_with_their_samples() {
-    const DEFERRED: u64 = (-640_i64).cast_unsigned();
-    let task = |tid: u64| 100 | tid << 32;
     let sample = |tid, time, cookie| raw_record(9, &[0xabc, task(tid), time, 2, DEFERRED, cookie]);
     let chain = |tid, time, cookie, address| raw_record(22, &[cookie, 1, address, task(tid), time]);
     let exit = |tid, time| raw_record(4, &[100 | 1 << 32, tid | 1 << 32, time, task(tid), time]);
@@ -342,7 +350,7 @@ fn deferred_call_chains_are_joined_with_their_samples() {
         // The recording ends.
         sample(4, 19, 95),
     ];
-    let file = DataFile::from_bytes(stream(&records)).unwrap();
+    let file = DataFile::from_bytes(stream(CHAIN, &records)).unwrap();
     let mut samples = Vec::new();
     let reading = file.read(|item| -> Result<(), ()> {
         if let Record::Sample(sample) = item.record {
@@ -364,6 +372,60 @@ fn deferred_call_chains_are_joined_with_their_samples() {
         (4, 19, vec![]),
     ];
     assert_eq!(samples, expected);
+}
+
+#[test]
+fn deferred_samples_keep_their_registers_and_stacks() {
+    const REGISTERS_AND_STACK: u64 = 3 << 12;
+    let sample = |tid, rest: &[u64]| {
+        raw_record(
+            9,
+            &[&[0xabc, task(tid), 10, 2, DEFERRED, 71], rest].concat(),
+        )
+    };
+    let records = [
+        // A register of 64 bits, and a stack of 8 bytes.
+        sample(1, &[2, 0x55, 8, 0x66, 8]),
+        raw_record(22, &[71, 1, 0x100, task(1), 13]),
+        // A thread of the kernel has neither.
+        sample(2, &[0, 0]),
+    ];
+    let stream = stream(CHAIN | REGISTERS_AND_STACK, &records);
+    let mut samples = Vec::new();
+    let read = DataFile::from_bytes(stream)
+        .unwrap()
+        .read(|item| -> Result<(), ()> {
+            if let Record::Sample(sample) = item.record {
+                let register = sample.user.known().and_then(|user| user.by_perf_number(0));
+                let is_of_kernel = sample.user == UserRegisters::NoUser;
+                samples.push((register, is_of_kernel, sample.stack.bytes.to_vec()));
+            }
+            Ok(())
+        });
+    assert_eq!(read.unwrap().bad, 0);
+    let stack = 0x66_u64.to_le_bytes().to_vec();
+    assert_eq!(samples, [(Some(0x55), false, stack), (None, true, vec![])]);
+}
+
+/// Whoever makes a file may defer large samples without end.
+#[test]
+fn deferred_samples_wait_in_bounded_memory() {
+    let sample = |time| {
+        let chain = [vec![8002], vec![0x100; 8000], vec![DEFERRED, 71]].concat();
+        raw_record(9, &[vec![0xabc, task(1), time], chain].concat())
+    };
+    let records: Vec<_> = (0..300).map(sample).collect();
+    let mut times = Vec::new();
+    let file = DataFile::from_bytes(stream(CHAIN, &records)).unwrap();
+    let read = file.read(|item| -> Result<(), ()> {
+        times.extend(matches!(item.record, Record::Sample(_)).then_some(item.sample_id.time));
+        Ok(())
+    });
+    assert_eq!(read.unwrap().bad, 0);
+    // Those for which there was no room came first, and the others at the end.
+    assert!((100..200).contains(&times[0]), "{times:?}");
+    times.sort_unstable();
+    assert!(times.into_iter().eq(0..300));
 }
 
 #[test]
