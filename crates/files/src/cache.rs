@@ -366,16 +366,25 @@ impl CacheFolder {
         Ok(removed)
     }
 
-    /// Removes all files that nobody has read for some time, by their access times, whatever their
-    /// names. A file that cannot be removed stays.
-    pub fn remove_unread(&self, age: Duration) {
-        let Ok(Some(folder)) = self.existing() else {
+    /// Removes all files that nobody has read for some time, by their access times, from the folders
+    /// in this one with certain names: whatever the files' names are. Also removes the folders that
+    /// are empty then. What cannot be removed stays.
+    pub fn remove_unread(&self, age: Duration, is_wanted: impl Fn(&str) -> bool) {
+        let Ok(Some(parent)) = self.existing() else {
             return;
         };
-        for (name, stat) in folder.list(|_| true).unwrap_or_default() {
-            if is_older(time(stat.st_atime, stat.st_atime_nsec), age) {
-                let _ = folder.remove(name.as_ref());
+        let is_folder = |(_, stat): &(String, Stat)| kind(stat) == FileType::Directory;
+        let listed = parent.entries(is_wanted).unwrap_or_default();
+        for (name, _) in listed.into_iter().filter(is_folder) {
+            let Ok(folder) = parent.subfolder(name.as_ref()) else {
+                continue;
+            };
+            for (name, stat) in folder.list(|_| true).unwrap_or_default() {
+                if is_older(time(stat.st_atime, stat.st_atime_nsec), age) {
+                    let _ = folder.remove(name.as_ref());
+                }
             }
+            let _ = unlinkat(&parent.file, &name, AtFlags::REMOVEDIR);
         }
     }
 
@@ -535,6 +544,13 @@ impl TrustedFolder {
 
     /// The entries with such names, except folders; links are not followed.
     fn list(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Stat)>, CacheError> {
+        let mut listed = self.entries(is_wanted)?;
+        listed.retain(|(_, stat)| kind(stat) != FileType::Directory);
+        Ok(listed)
+    }
+
+    /// The same with folders.
+    fn entries(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Stat)>, CacheError> {
         let mut listed = Vec::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let entries = openat(&self.file, ".", flags, Mode::empty()).and_then(Dir::new);
@@ -547,9 +563,7 @@ impl TrustedFolder {
                 .filter(|name| is_wanted(name));
             // It may be removed meanwhile.
             let stat = name.map(|name| statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW));
-            if let (Some(name), Some(Ok(stat))) = (name, stat)
-                && kind(&stat) != FileType::Directory
-            {
+            if let (Some(name), Some(Ok(stat))) = (name, stat) {
                 listed.push((name.to_owned(), stat));
             }
         }

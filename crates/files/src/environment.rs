@@ -1,8 +1,8 @@
 //! The trusted part of the environment, and the folders that it names.
 //!
-//! Every environment variable that names a folder, file or server is read here. The caller of a
-//! program controls its environment. So in a program with more rights than its caller, no variable
-//! has a value.
+//! Every environment variable that names a file, folder, program or server is read here. The caller
+//! of a program controls its environment. So in a program with more rights than its caller, no
+//! variable has a value.
 
 use core::ffi::CStr;
 

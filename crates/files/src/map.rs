@@ -7,15 +7,12 @@ use std::ops::Deref;
 use crate::guard;
 use crate::map_registry::MapSlot;
 use crate::sys::lost_pages;
+use crate::sys::raw::MAX_COPIED_BYTES;
 use crate::trust::is_untrusted;
 
 /// Smaller files are read, not mapped; in bytes. That is faster than a map, and the bytes cannot
 /// change.
 const MAP_FROM_BYTES: u64 = 64 << 10;
-
-/// The size of the largest file to read if it cannot be mapped, in bytes. Holes of a sparse file
-/// take memory, too.
-const MAX_READ_BYTES: u64 = 1 << 30;
 
 /// The bytes of a regular file, up to its size at the time of mapping.
 ///
@@ -100,7 +97,7 @@ impl From<Vec<u8>> for FileMap {
 
 /// Reads as many bytes as the file had, if it still has them.
 fn read(mut file: &File, size: u64) -> io::Result<FileMap> {
-    if size > MAX_READ_BYTES {
+    if size > MAX_COPIED_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut bytes = Vec::new();

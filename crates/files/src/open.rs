@@ -1,7 +1,7 @@
 //! Opens files for reading.
 
 use std::fmt::{self, Display};
-use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
+
+use crate::file_id::FileId;
 
 /// A kind of file that is not regular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +48,7 @@ impl FileKind {
 impl Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FileKind::Directory => "directory",
+            FileKind::Directory => "folder",
             FileKind::Fifo => "pipe",
             FileKind::Socket => "socket",
             FileKind::Device => "device",
@@ -133,10 +135,18 @@ fn open_with(path: &Path, link: OFlags) -> io::Result<File> {
     }
     FileKind::check_regular(&metadata)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    // By its descriptor it is the same file. A process may lack `/proc`.
+    // By its descriptor it is the same file. Whoever can change what its own path leads to can also
+    // make this fail. So that path is opened again only in a process without `/proc`.
     let same = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let opened = resolve(Path::new(&same), flags).or_else(|_| resolve(path, flags | link))?;
-    FileKind::check_regular(&opened.metadata()?)?;
+    let opened = resolve(Path::new(&same), flags).or_else(|error| {
+        if fs::symlink_metadata(&same).is_ok() {
+            return Err(error);
+        }
+        resolve(path, flags | link)
+    })?;
+    if FileId::new(&opened.metadata()?) != FileId::new(&metadata) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     Ok(opened)
 }
 
@@ -200,7 +210,7 @@ pub struct StreamTooLong;
 ///
 /// # Errors
 ///
-/// The system's error, or [`NotRegularFile`] for a directory, a device or a socket.
+/// The system's error, or [`NotRegularFile`] for a folder, a device or a socket.
 pub fn open_input(path: &Path) -> io::Result<Input> {
     let wanted = |metadata: &Metadata| match FileKind::new(metadata.file_type()) {
         None => Ok(false),
@@ -259,7 +269,7 @@ mod tests {
             "a pipe, not a regular file: write its output to a file first"
         );
         assert_eq!(refused(&socket), "a socket, not a regular file");
-        assert_eq!(refused(folder.path()), "a directory, not a regular file");
+        assert_eq!(refused(folder.path()), "a folder, not a regular file");
         assert_eq!(
             refused(Path::new("/dev/zero")),
             "a device, not a regular file"

@@ -6,7 +6,7 @@
 //! server had one.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -264,14 +264,7 @@ impl Debuginfod {
         }
         let _ = cache.write(MARKER, interval.as_secs().to_string().as_bytes());
         let unused = self.setting("max_unused_age_s", MAX_UNUSED_AGE);
-        for folder in fs::read_dir(cache.path()).into_iter().flatten().flatten() {
-            let name = folder.file_name();
-            if let Some(id) = name.to_str().and_then(BuildId::from_hex) {
-                self.folder(id).remove_unread(unused);
-                // Fails unless the folder is empty.
-                let _ = fs::remove_dir(folder.path());
-            }
-        }
+        cache.remove_unread(unused, |name| BuildId::from_hex(name).is_some());
     }
 }
 
@@ -391,6 +384,8 @@ fn check(url: &str, file: &File, id: BuildId, artifact: Artifact) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn options(variables: &[(&str, &str)]) -> Option<DebuginfodOptions> {

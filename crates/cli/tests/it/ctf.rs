@@ -392,7 +392,7 @@ fn types_are_read_through_pipes() {
     assert!(status == 2 && errors.contains(": a pipe"), "{errors}");
     let (status, _, errors) = shell("unspool ctf dump .");
     assert!(
-        status == 2 && errors.contains(": a directory, not a regular file"),
+        status == 2 && errors.contains(": a folder, not a regular file"),
         "{errors}"
     );
 }

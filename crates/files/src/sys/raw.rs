@@ -12,6 +12,10 @@ use crate::trust::{is_our_owner, is_trusted};
 /// Files are opened for reading with these flags. Opening a pipe would wait for its writer.
 const READ: c_int = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
 
+/// The size of the largest file to read if it cannot be mapped, in bytes. Holes of a sparse file
+/// take memory, too.
+pub(crate) const MAX_COPIED_BYTES: u64 = 1 << 30;
+
 /// The resolution of the time of last use, in seconds.
 pub(crate) const USE_RESOLUTION_SECONDS: i64 = 24 * 60 * 60;
 
@@ -116,26 +120,24 @@ impl RawFile {
         is_ours.then_some(file)
     }
 
-    /// Opens a file with [`READ`] if it is regular before and after.
+    /// Opens a file with [`READ`] if it is regular.
     fn regular(open: impl Fn(c_int) -> Option<RawFile>) -> Option<RawFile> {
-        let is_regular = |file: &RawFile| Some(file.status()?.kind() == libc::S_IFREG);
-        let found = open(libc::O_PATH)?;
-        is_regular(&found)?.then_some(())?;
-        // By its descriptor it is the same file. A process may lack `/proc`.
-        let file = found.reopen().or_else(|| open(READ))?;
-        is_regular(&file)?.then_some(file)
-    }
-
-    fn reopen(&self) -> Option<RawFile> {
         const PREFIX: &[u8] = b"/proc/self/fd/";
+        let found = open(libc::O_PATH)?;
+        let before = found.status()?;
+        (before.kind() == libc::S_IFREG).then_some(())?;
         let mut digits = [0; MAX_DIGITS];
-        let digits = decimal(self.0.try_into().ok()?, &mut digits);
+        let digits = decimal(found.0.try_into().ok()?, &mut digits);
         let mut path = [0; PREFIX.len() + MAX_DIGITS + 1];
         for (slot, byte) in path.iter_mut().zip(PREFIX.iter().chain(digits)) {
             *slot = *byte;
         }
         let path = CStr::from_bytes_until_nul(&path).ok()?;
-        RawFile::open_at(libc::AT_FDCWD, path, READ)
+        // By its descriptor it is the same file. Whoever can change what its own path leads to can
+        // also make this fail. So that path is opened again only in a process without `/proc`.
+        let file = RawFile::open_at(libc::AT_FDCWD, path, READ)
+            .or_else(|| if is_link(path) { None } else { open(READ) })?;
+        (file.status()?.id == before.id).then_some(file)
     }
 
     fn open_at(folder: c_int, path: &CStr, flags: c_int) -> Option<RawFile> {
@@ -146,7 +148,22 @@ impl RawFile {
         RawFile::from_result(file)
     }
 
+    /// Opens a path below this folder, a root. Without `openat2` (Linux 5.6, and filters of system
+    /// calls), only if this is the process's own root: then its links lead where they should.
     fn open_below(&self, path: &CStr, flags: c_int) -> Option<RawFile> {
+        self.open_confined(path, flags)
+            .or_else(|| self.open_below_own_root(path, flags))
+    }
+
+    fn open_below_own_root(&self, path: &CStr, flags: c_int) -> Option<RawFile> {
+        let own = RawFile::open_at(libc::AT_FDCWD, c"/", libc::O_PATH | libc::O_DIRECTORY)?;
+        (own.status()?.id == self.status()?.id).then_some(())?;
+        let slashes = path.to_bytes().iter().take_while(|byte| **byte == b'/');
+        let inside = path.to_bytes_with_nul().get(slashes.count()..)?;
+        RawFile::open_at(self.0, CStr::from_bytes_with_nul(inside).ok()?, flags)
+    }
+
+    fn open_confined(&self, path: &CStr, flags: c_int) -> Option<RawFile> {
         // SAFETY: plain numbers.
         let mut how: libc::open_how = unsafe { mem::zeroed() };
         how.flags = u64::from((flags | libc::O_CLOEXEC).cast_unsigned());
@@ -197,6 +214,21 @@ impl RawFile {
     #[must_use]
     pub fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> Option<()> {
         (self.read_at(offset, into)? == into.len()).then_some(())
+    }
+
+    /// The whole file: mapped if nobody but the user and root can change it, else copied, since
+    /// truncation of a mapped file ends the process. `None` also for an empty file, and for one of
+    /// over 1 GiB that others can change.
+    #[must_use]
+    pub fn map_or_copy(&self) -> Option<RawMap> {
+        let status = self.status()?;
+        if status.is_trusted() {
+            self.map()
+        } else if status.size <= MAX_COPIED_BYTES {
+            self.copy()
+        } else {
+            None
+        }
     }
 
     /// Maps the whole file; `None` also for an empty one.
@@ -284,6 +316,15 @@ impl Drop for RawMap {
     }
 }
 
+/// Whether a path is a link. Does not follow it.
+fn is_link(path: &CStr) -> bool {
+    let (folder, mut target) = (c_long::from(libc::AT_FDCWD), [0_u8; 1]);
+    let (path, into) = (path.as_ptr(), target.as_mut_ptr());
+    // SAFETY: the path ends with a zero byte; pointer and length are those of `target`.
+    let length = unsafe { libc::syscall(libc::SYS_readlinkat, folder, path, into, target.len()) };
+    length >= 0
+}
+
 /// Runs `work` and restores `errno`.
 pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: takes nothing, cannot fail.
@@ -324,4 +365,27 @@ pub fn effective_user() -> u32 {
 fn now() -> i64 {
     // SAFETY: null: the time is only returned.
     unsafe { libc::time(ptr::null_mut()) }
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn without_openat2_only_the_own_root_is_used() {
+        let own = std::env::current_exe().unwrap();
+        let path = std::ffi::CString::new(own.to_str().unwrap()).unwrap();
+        let root = RawFile::open_at(libc::AT_FDCWD, c"/proc/self/root/", libc::O_PATH).unwrap();
+        let opened = root.open_below_own_root(&path, READ).unwrap();
+        let expected = std::fs::metadata(&own).unwrap();
+        assert_eq!(opened.status().unwrap().id, FileId::new(&expected));
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join("file"), "").unwrap();
+        let other = std::fs::File::open(other.path()).unwrap();
+        let other = mem::ManuallyDrop::new(RawFile(other.as_raw_fd()));
+        assert!(other.open_confined(c"/file", READ).is_some());
+        assert!(other.open_below_own_root(c"/file", READ).is_none());
+    }
 }

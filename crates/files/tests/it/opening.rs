@@ -1,14 +1,18 @@
 //! Opening files: special ones, and files below other roots.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use rustix::fs::inotify;
+use rustix::fs::{CWD, RenameFlags, inotify, renameat_with};
+use rustix::process::geteuid;
+use rustix::thread::{Uid, set_thread_res_uid};
 use tempfile::tempdir;
 use unspool_files::raw::{RawFile, decimal};
 use unspool_files::{metadata, open, open_input, open_no_link, read};
@@ -22,6 +26,13 @@ fn raw_text(file: Option<RawFile>) -> Option<Vec<u8>> {
     Some(file?.map()?.bytes().to_vec())
 }
 
+/// Whether a file has been opened since the last call.
+fn watch_opening(path: &Path) -> impl Fn() -> bool {
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, path, inotify::WatchFlags::OPEN).unwrap();
+    move || rustix::io::read(&watch, &mut [0; 256]).is_ok()
+}
+
 /// The kernel tells who opens a FIFO. Opening a device may do something: some reset, or wait.
 #[test]
 fn special_files_are_not_even_opened() {
@@ -29,9 +40,7 @@ fn special_files_are_not_even_opened() {
     let (fifo, link) = (folder.path().join("fifo"), folder.path().join("link"));
     assert!(command("mkfifo").arg(&fifo).status().unwrap().success());
     symlink("fifo", &link).unwrap();
-    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
-    inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
-    let is_opened = || rustix::io::read(&watch, &mut [0; 256]).is_ok();
+    let is_opened = watch_opening(&fifo);
     for path in [&fifo, &link] {
         assert_eq!(open(path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(
@@ -46,6 +55,69 @@ fn special_files_are_not_even_opened() {
     assert!(is_opened(), "the kernel tells");
     drop(both);
     assert!(RawFile::open(c"/dev/zero").is_none());
+}
+
+/// A file that cannot be read, and a FIFO that takes its place at any moment.
+#[test]
+fn a_path_that_changes_leads_to_no_fifo() {
+    let folder = tempdir().unwrap();
+    let (path, fifo) = (folder.path().join("path"), folder.path().join("fifo"));
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
+    fs::write(&path, "").unwrap();
+    assert!(command("mkfifo").arg(&fifo).status().unwrap().success());
+    set_mode(folder.path(), 0o755).unwrap();
+    set_mode(&path, 0).unwrap();
+    set_mode(&fifo, 0o666).unwrap();
+    let is_opened = watch_opening(&fifo);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                renameat_with(CWD, &path, CWD, &fifo, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let opener = scope.spawn(|| {
+            // Root can read the file. Only this thread becomes another user.
+            let nobody = Uid::from_raw(65534);
+            if geteuid().is_root() {
+                set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            for _ in 0..20_000 {
+                assert!(open(&path).is_err());
+                assert!(RawFile::open(&c_string(&path)).is_none());
+            }
+        });
+        let opened = opener.join();
+        is_over.store(true, Ordering::Relaxed);
+        opened.unwrap();
+    });
+    assert!(!is_opened());
+}
+
+/// Others can truncate their files at any time.
+#[test]
+fn files_of_others_are_copied() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("file");
+    for (mode, after) in [(0o600, "1x345"), (0o622, "12345")] {
+        fs::write(&path, "12345").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let map = RawFile::open(&c_string(&path))
+            .unwrap()
+            .map_or_copy()
+            .unwrap();
+        let writer = File::options().write(true).open(&path).unwrap();
+        writer.write_at(b"x", 1).unwrap();
+        assert_eq!(str::from_utf8(map.bytes()), Ok(after), "{mode:o}");
+    }
+    let sparse = File::options().write(true).open(&path).unwrap();
+    sparse.set_len((1 << 30) + 1).unwrap();
+    assert!(
+        RawFile::open(&c_string(&path))
+            .unwrap()
+            .map_or_copy()
+            .is_none()
+    );
 }
 
 #[test]

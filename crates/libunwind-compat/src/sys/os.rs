@@ -28,14 +28,15 @@ fn read_to_end(file: &RawFile, bytes: &mut Vec<u8>) -> Result<(), Error> {
     }
 }
 
-/// Maps a regular file.
+/// Maps a regular file, or copies it if other users can change it.
 ///
 /// # Errors
 ///
-/// [`Error::NO_INFO`] if it cannot be read.
+/// [`Error::NO_INFO`] if it cannot be read, or is over 1 GiB and other users can change it.
 pub fn map_file(path: &CStr) -> Result<RawMap, Error> {
     let file = RawFile::open(path);
-    file.and_then(|file| file.map()).ok_or(Error::NO_INFO)
+    file.and_then(|file| file.map_or_copy())
+        .ok_or(Error::NO_INFO)
 }
 
 /// A path, concatenated from parts.
@@ -80,7 +81,8 @@ pub(crate) fn map_of_process(pid: i32, name: &[u8]) -> Result<RawMap, Error> {
     path.clear();
     path.extend(unescaped(name).chain([0]));
     let file = RawFile::open_in_root(terminated(&root)?, terminated(&path)?);
-    file.and_then(|file| file.map()).ok_or(Error::NO_INFO)
+    file.and_then(|file| file.map_or_copy())
+        .ok_or(Error::NO_INFO)
 }
 
 /// The file of this name.
