@@ -176,7 +176,7 @@ impl<'a> SplitUnits<'a> {
             match self.read_file(path, index, id, root) {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => reasons.push(format!("{} is of another build", path.display())),
-                Err(_) if !path.exists() => {
+                Err(TypesError::Module(error)) if error.is_missing() => {
                     reasons.push(format!("{} is not there", path.display()));
                 }
                 Err(problem) => reasons.push(problem.to_string()),
@@ -224,9 +224,12 @@ impl<'a> SplitUnits<'a> {
                 path.push(".dwp");
                 PathBuf::from(path)
             });
-            let path = paths.find(|path| path.exists())?;
+            let (path, opened) = paths.find_map(|path| match self.source.open_part(&path) {
+                Err(error) if error.is_missing() => None,
+                opened => Some((path, opened)),
+            })?;
             let read = || {
-                let file = &*self.files.opened.alloc(self.source.open_part(&path)?);
+                let file = &*self.files.opened.alloc(opened?);
                 DwarfPackage::load(|id| self.files.section(file, id), DwarfReader::default())
             };
             let read: Result<_, TypesError> = read();

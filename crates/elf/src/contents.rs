@@ -1,5 +1,7 @@
 //! The decoded bytes of a section: decompressed, and in relocatable files relocated.
 
+use std::sync::atomic::Ordering;
+
 use libdeflater::DecompressionError;
 use object::elf;
 use object::read::CompressedData;
@@ -13,6 +15,8 @@ use unspool_rows::arch::AddressSize;
 
 /// The maximum size that a section may claim, in bytes.
 const MAX_SECTION_BYTES: u64 = 4 << 30;
+/// The maximum size of all compressed sections of a file that other users can write to, in bytes.
+const MAX_UNTRUSTED_BYTES: u64 = 1 << 30;
 /// The maximum compression ratio that a section may claim: deflate cannot exceed 1032:1, and debug
 /// information under zstd stays far below.
 const MAX_RATIO: u64 = 2000;
@@ -101,7 +105,11 @@ impl ElfFile {
         };
         let parts = parts.ok_or_else(|| failed("the compression header is cut short"))?;
         let stored = parts.data.len() as u64;
-        let limit = MAX_SECTION_BYTES.min(stored.saturating_mul(MAX_RATIO));
+        let mut limit = MAX_SECTION_BYTES.min(stored.saturating_mul(MAX_RATIO));
+        if !self.is_trusted() {
+            let before = self.decompressed.fetch_add(parts.size, Ordering::Relaxed);
+            limit = limit.min(MAX_UNTRUSTED_BYTES.saturating_sub(before));
+        }
         if parts.size > limit {
             return Err(ModuleError::TooLarge {
                 file: self.path().to_path_buf(),

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use unspool_files::environment::{cache_home_path, variable};
-use unspool_files::{FileId, open_trusted};
+use unspool_files::{CacheError, FileId, open_trusted};
 
 use crate::build_id::{BuildId, TableKey};
 use crate::elf::{ElfFile, truncated_hash, until_nul};
@@ -71,30 +71,44 @@ impl SearchRoots {
         let name = format!("{path}.debug");
         let roots = self.roots.iter();
         let installed = roots.map(|root| root.join(DEBUG_DIRECTORY).join(&name));
-        installed
-            .chain(self.copies(id, "debuginfo", "debug"))
-            .collect()
+        let copies = self.copies(id, "debuginfo", "debug");
+        installed.chain(copies.filter_map(Result::ok)).collect()
+    }
+
+    /// Why copies of that debug file in caches are not used.
+    fn rejected_copies(&self, id: BuildId) -> impl Iterator<Item = ModuleError> {
+        let copies = self.copies(id, "debuginfo", "debug");
+        copies.filter_map(|copy| Some(ModuleError::Cache(Arc::new(copy.err()?))))
     }
 
     /// Paths where caches would keep a copy of the file with that ID.
     #[must_use]
     pub fn executables(&self, id: BuildId) -> Vec<PathBuf> {
-        self.copies(id, "executable", "elf")
+        let copies = self.copies(id, "executable", "elf");
+        copies.filter_map(Result::ok).collect()
     }
 
     /// The copies that debuginfod's clients and perf keep, under these names. Files that another
-    /// user could have put there are left out. They are looked up by build ID, and anybody can make
-    /// a file with any build ID.
-    fn copies(&self, id: BuildId, debuginfod: &str, perf: &str) -> Vec<PathBuf> {
+    /// user could have put there are errors. They are looked up by build ID, and anybody can make a
+    /// file with any build ID.
+    fn copies(
+        &self,
+        id: BuildId,
+        debuginfod: &str,
+        perf: &str,
+    ) -> impl Iterator<Item = Result<PathBuf, CacheError>> + use<> {
         let download = self.debuginfod_cache.as_deref();
         let download = download.map(|cache| (cache, Path::new(&id.to_string()).join(debuginfod)));
         let kept = self.perf_cache.as_deref().zip(build_id_path(id));
         let kept = kept.map(|(cache, path)| (cache, Path::new(&path).join(perf)));
         let copies = download.into_iter().chain(kept);
-        let trusted = copies.filter_map(|(cache, path)| open_trusted(cache, &path).ok()?);
+        let opened = copies.filter_map(|(cache, path)| open_trusted(cache, &path).transpose());
+        let opened: Vec<_> = opened.collect();
         // A debuginfod client leaves an empty file where a server had none.
-        let whole = trusted.filter(|file| file.metadata().len() > 0);
-        whole.map(|file| file.path().to_path_buf()).collect()
+        opened.into_iter().filter_map(|file| match file {
+            Ok(file) if file.metadata().len() == 0 => None,
+            file => Some(file.map(|file| file.path().to_path_buf())),
+        })
     }
 }
 
@@ -150,6 +164,10 @@ impl DebugFiles {
                 found.debug = found.first_of(&link.candidates(file, roots), &check);
             }
             if found.debug.is_none() {
+                let id = by_id.build_id.into_iter();
+                found
+                    .rejected
+                    .extend(id.flat_map(|id| roots.rejected_copies(id)));
                 found.debug = found.first_of(&fetched(by_id.build_id), &by_id);
             }
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use object::elf;
@@ -45,6 +46,8 @@ pub struct ElfFile {
     pub(crate) externals: u64,
     pub(crate) sections_by_address: AddressIndex,
     pub(crate) contents: Vec<OnceLock<Box<Result<SectionContents, ModuleError>>>>,
+    /// The claimed sizes of compressed sections that were read, in bytes.
+    pub(crate) decompressed: AtomicU64,
     pub(crate) relocation_sections: OnceLock<HashMap<u32, Vec<u32>>>,
     build_id: OnceLock<Option<BuildId>>,
     content_hash: OnceLock<Option<[u8; 20]>>,
@@ -150,6 +153,7 @@ impl ElfFile {
             externals,
             sections_by_address: placed,
             contents,
+            decompressed: AtomicU64::new(0),
             relocation_sections: OnceLock::new(),
             build_id: OnceLock::new(),
             content_hash: OnceLock::new(),

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use unspool_files::NotRegularFile;
+use unspool_files::{CacheError, NotRegularFile};
 
 use crate::build_id::BuildId;
 
@@ -24,7 +24,7 @@ pub enum ModuleError {
         #[source]
         source: Arc<io::Error>,
     },
-    /// The path names a directory, a device, a pipe or a socket.
+    /// The path names a folder, a device, a pipe or a socket.
     #[error("{}: {what}", file.display())]
     NotRegular {
         /// The path.
@@ -39,6 +39,9 @@ pub enum ModuleError {
         /// The file.
         file: PathBuf,
     },
+    /// A copy in a cache is not used.
+    #[error(transparent)]
+    Cache(Arc<CacheError>),
     /// The file was truncated or written to while it was in use. The data read may be of either
     /// version, or of neither.
     #[error("{}: it was truncated or written to while it was read: try again when nobody writes to it", file.display())]
@@ -190,4 +193,13 @@ pub enum ModuleError {
         /// The checksum of the file.
         found: u32,
     },
+}
+
+impl ModuleError {
+    /// Whether there is no such file.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        const MISSING: [io::ErrorKind; 2] = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        matches!(self, ModuleError::Io { source, .. } if MISSING.contains(&source.kind()))
+    }
 }

@@ -92,7 +92,7 @@ pub enum DownloadError {
         reason: String,
     },
     /// The cache cannot be trusted or written.
-    #[error("{0}")]
+    #[error(transparent)]
     Cache(Arc<CacheError>),
 }
 

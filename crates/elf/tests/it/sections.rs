@@ -275,6 +275,42 @@ fn zstd_and_what_compression_headers_may_claim() {
     }
 }
 
+/// Each claims 640 MiB. A file that may be a stranger's gets 1 GiB in all.
+#[test]
+fn compressed_sections_of_strangers_have_a_limit_together() {
+    let dir = directory("compressed_sections_of_strangers");
+    let claim = |name: &str| {
+        // The size is big-endian.
+        let head = ".ascii \"ZLIB\"\n.quad 0x2800000000\n";
+        format!(".section {name}, \"\", @progbits\n{head}.fill 400000\n")
+    };
+    fs::write(
+        dir.join("claims.s"),
+        [".zdebug_a", ".zdebug_b"].map(claim).concat(),
+    )
+    .unwrap();
+    binutils(
+        "as",
+        [
+            &dir.join("claims.s"),
+            Path::new("-o"),
+            &dir.join("claims.o"),
+        ],
+    );
+    let file = ElfFile::from_bytes("claims", fs::read(dir.join("claims.o")).unwrap()).unwrap();
+    let errors =
+        [".zdebug_a", ".zdebug_b"].map(|name| file.section_named(name).unwrap_err().to_string());
+    assert!(
+        errors[0].contains("the zlib stream is corrupt"),
+        "{errors:?}"
+    );
+    let left = (1 << 30) - (640 << 20);
+    assert!(
+        errors[1].contains(&format!("at most {left} are allowed")),
+        "{errors:?}"
+    );
+}
+
 #[test]
 fn a_separate_debug_file_has_no_loaded_bytes() {
     let dir = directory("a_separate_debug_file");
@@ -436,7 +472,7 @@ fn other_files_are_rejected_by_name() {
             "short: the ELF header at offset 0x0 (0x40 bytes) runs past the end of the file at 0x7: \
              there are 7 bytes of at least 64; is it an incomplete download or copy?",
         ),
-        (&dir, "what_is_no_elf_file: a directory, not a regular file"),
+        (&dir, "what_is_no_elf_file: a folder, not a regular file"),
     ] {
         let error = ElfFile::open(path).unwrap_err().to_string();
         assert!(error.ends_with(expected), "{error}");

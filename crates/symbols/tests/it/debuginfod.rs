@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{compile, directory, strip};
-use unspool_elf::{BuildId, ContentKey, ElfFile, SearchRoots};
+use unspool_elf::{BuildId, ContentKey, DebugFiles, ElfFile, SearchRoots};
 use unspool_rows::Vaddr;
 use unspool_symbols::{
     Artifact, Debuginfod, DebuginfodOptions, DownloadError, Fetch as _, LookupEvent, ModuleFinder,
@@ -415,6 +415,13 @@ fn cache_files_writable_by_others_are_not_used() {
             perf_cache: None,
         };
         assert!(roots.debug_files(program.id).is_empty());
+        let rejected =
+            DebugFiles::locate(&ElfFile::open(&program.stripped).unwrap(), &roots).rejected;
+        let said = rejected.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(
+            said.iter().all(|said| said.contains("chmod go-w")) && said.len() == 1,
+            "{said:?}"
+        );
         set_mode(mode);
         assert_eq!(roots.debug_files(program.id), std::slice::from_ref(&kept));
     }
