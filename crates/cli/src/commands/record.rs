@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use unspool_elf::ElfFile;
+use unspool_files::FileKind;
 use unspool_files::output::create;
 use unspool_host::KernelSettings;
 use unspool_perf_events::{PerfEvent, SampleRate};
@@ -40,6 +41,12 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         args.cmd.is_empty() || (args.pid.is_empty() && !args.all),
         "--pid and --all run no command: leave it out; `-d SECONDS` ends the recording"
     );
+    if let (true, Ok(output)) = (args.view, unspool_files::metadata(&args.output))
+        && let Some(kind) = FileKind::new(output.file_type())
+    {
+        let path = args.output.display();
+        anyhow::bail!("{path}: a {kind}: --view shows a recording in a regular file");
+    }
     let event = args
         .event
         .as_deref()

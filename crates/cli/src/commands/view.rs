@@ -2,12 +2,15 @@
 
 mod server;
 
-use std::env;
+use std::fmt::Display;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 
 use anyhow::Context as _;
+use unspool_files::environment::variable;
+use unspool_files::raw::effective_user;
 
 use crate::args::{Filters, ViewArgs};
 use crate::commands::recording::{named_or_default, status};
@@ -27,14 +30,17 @@ pub(super) fn show(path: &Path, filters: &Filters, no_open: bool) -> anyhow::Res
     };
     let server = PageServer::new(page).context("cannot serve the page")?;
     output::print(format!("{}\n", server.address()).as_bytes())?;
-    let connection = env::var("SSH_CONNECTION").unwrap_or_default();
-    // The address of this machine, as the other one sees it.
-    match connection.split(' ').nth(2) {
-        Some(host) => output::notice(&format_args!(
-            "to open it on your machine, run there: ssh -N -L {0}:127.0.0.1:{0} {host}",
-            server.port()
+    let connection = variable("SSH_CONNECTION").unwrap_or_default();
+    match forwarding(&connection.to_string_lossy(), server.port()) {
+        Some(command) => output::notice(&format_args!(
+            "to open it on your machine, run there: {command}"
         )),
         None if no_open => {}
+        // A browser must not have root's rights.
+        None if effective_user() == 0 => output::notice(&format_args!(
+            "no browser is started as root: open the address in yours; over ssh, forward port {}",
+            server.port()
+        )),
         None => open(&server),
     }
     output::notice(&"the page is served until Ctrl-C");
@@ -42,10 +48,30 @@ pub(super) fn show(path: &Path, filters: &Filters, no_open: bool) -> anyhow::Res
     Ok(ExitCode::SUCCESS)
 }
 
+/// The command that forwards a port of this machine to the other end of an ssh connection, by its
+/// description in `SSH_CONNECTION` (ssh(1)).
+fn forwarding(connection: &str, port: u16) -> Option<String> {
+    let mut words = connection.split(' ').skip(2);
+    let (host, ssh_port) = (words.next()?, words.next()?);
+    let option = match ssh_port {
+        "22" => String::new(),
+        other => format!("-p {other} "),
+    };
+    // The address of this machine is what it knows itself.
+    Some(format!(
+        "ssh -N -L {port}:127.0.0.1:{port} {option}{host} (or the name by which you reach it)"
+    ))
+}
+
 /// Opens the page in the user's browser.
 fn open(server: &PageServer) {
+    let failed = |problem: &dyn Display| {
+        output::notice(&format_args!(
+            "xdg-open: {problem}: open the address in a browser"
+        ));
+    };
     let Some(opener) = in_path("xdg-open".as_ref()).next() else {
-        return output::notice(&"xdg-open: not found: open the address in a browser");
+        return failed(&"not found");
     };
     let mut command = Command::new(opener);
     // Other users can read the arguments of processes, but get no page (`server::owner_of`).
@@ -53,9 +79,14 @@ fn open(server: &PageServer) {
     // Ctrl-C ends the server, not the browser.
     command.process_group(0);
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    if let Err(error) = command.spawn() {
-        output::notice(&format_args!(
-            "cannot run xdg-open: {error}: open the address in a browser"
-        ));
+    match command.spawn() {
+        Err(error) => failed(&error),
+        Ok(mut opener) => {
+            // It may run as long as the browser.
+            thread::spawn(move || match opener.wait() {
+                Ok(status) if !status.success() => failed(&status),
+                _ => {}
+            });
+        }
     }
 }

@@ -6,21 +6,31 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use unspool_testing::{Finish as _, Folder, RunningProgram, await_that, run_tool, send_signal};
+use unspool_testing::{
+    Finish as _, Folder, NOBODY, RunningProgram, UserFolder, await_that, run_tool, send_signal,
+    tool,
+};
 
-use crate::harness;
+use crate::harness::{self, unspool_by};
 use crate::report::recorded;
 
-/// The status of a request.
+/// Root's user ID, and that of somebody else.
+const ROOT: u32 = 0;
+const STRANGER: u32 = 65_533;
+
+/// The status of a user's request, `000` without an answer.
+fn ask_as(user: u32, arguments: &[&str]) -> String {
+    let mut curl = tool("setpriv");
+    curl.arg(format!("--reuid={user}")).arg("--clear-groups");
+    curl.args(["curl", "--silent", "--output", "/dev/null"]);
+    curl.args(["--write-out", "%{http_code}"])
+        .args(arguments)
+        .finish()
+        .out
+}
+
 fn ask(arguments: &[&str]) -> String {
-    let words = [
-        "--silent",
-        "--output",
-        "/dev/null",
-        "--write-out",
-        "%{http_code}",
-    ];
-    run_tool("curl", &[&words, arguments].concat()).out
+    ask_as(ROOT, arguments)
 }
 
 /// A folder with a program in place of `xdg-open`, which writes its argument into the file `opened`.
@@ -49,8 +59,8 @@ fn page_is_served_at_its_address_only() {
     view.args(["view", "--no-open", &profile]);
     let mut view = RunningProgram::start(&mut view);
     let address = view.line();
-    let (server, secret) = address.split_at("http://127.0.0.1:12345".len());
-    assert!(secret.len() >= 32, "{address}");
+    let (server, secret) = address.trim_end_matches('/').rsplit_once('/').unwrap();
+    assert_eq!(secret.len(), 32, "{address}");
     let report = ["report", "--format", "html", &profile];
     let page = harness::unspool().args(report).succeed();
     let served = folder.join("served.html");
@@ -78,17 +88,17 @@ fn page_is_served_at_its_address_only() {
             "{header}: {head}"
         );
     }
-    let other = format!("{}0/", &address[..address.len() - 2]);
-    let other = if other == address {
-        other.replace("0/", "1/")
-    } else {
-        other
-    };
+    let last = if secret.ends_with('0') { '1' } else { '0' };
+    let other = format!("{server}/{}{last}/", &secret[..31]);
     let longer = format!("{address}x");
     for wrong in [server, &other, &longer] {
         assert_eq!(ask(&[wrong]), "404", "{wrong}");
     }
     assert_eq!(ask(&["--request", "POST", &address]), "404");
+    let without_slash = address.trim_end_matches('/');
+    for right in [&["--head", &address][..], &[without_slash]] {
+        assert_eq!(ask(right), "200", "{right:?}");
+    }
     // An idle connection does not stop others.
     let port = server.rsplit(':').next().unwrap().parse().unwrap();
     let _idle = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -108,23 +118,35 @@ fn page_is_served_at_its_address_only() {
 /// A process's arguments are public, so others learn the address.
 #[test]
 fn other_users_get_no_page() {
-    let (folder, _, profile) = recorded();
-    let mut view = harness::unspool();
-    with_opener(view.args(["view", &profile]), &folder);
+    let (_folder, _, profile) = recorded();
+    let folder = UserFolder::new(NOBODY);
+    let profile = folder.copy(profile.as_ref(), "profile", 0o644);
+    let reuid = format!("--reuid={NOBODY}");
+    let mut view = unspool_by(&["setpriv", &reuid, "--clear-groups"], &folder);
+    with_opener(view.arg("view").arg(&profile), &folder);
     let mut view = RunningProgram::start(&mut view);
     let address = view.line();
     assert_eq!(opened(&folder), address);
-    assert_eq!(ask(&[&address]), "200");
-    let words = [
-        "--reuid=65534",
-        "--clear-groups",
-        "curl",
-        "--silent",
-        "--output",
-        "/dev/null",
-    ];
-    let words = [&words[..], &["--write-out", "%{http_code}", &address]].concat();
-    assert_eq!(run_tool("setpriv", &words).out, "404");
+    let answers = [NOBODY, ROOT, STRANGER].map(|user| ask_as(user, &[&address]));
+    assert_eq!(answers, ["200", "200", "000"]);
+}
+
+/// Root starts no browser, but the user who became root can open the page.
+#[test]
+fn roots_page_is_for_the_user_of_sudo() {
+    let (folder, _, profile) = recorded();
+    let notes = folder.join("notes");
+    let mut view = harness::unspool();
+    with_opener(view.args(["view", &profile]), &folder);
+    view.env("SUDO_UID", NOBODY.to_string());
+    view.stderr(File::create(&notes).unwrap());
+    let mut view = RunningProgram::start(&mut view);
+    let address = view.line();
+    let answers = [NOBODY, ROOT, STRANGER].map(|user| ask_as(user, &[&address]));
+    assert_eq!(answers, ["200", "200", "000"]);
+    let notes = fs::read_to_string(notes).unwrap();
+    assert!(notes.contains("no browser is started as root"), "{notes}");
+    assert!(!folder.join("opened").exists());
 }
 
 #[test]
@@ -133,12 +155,12 @@ fn over_ssh_the_port_is_forwarded() {
     let notes = folder.join("notes");
     let mut view = harness::unspool();
     with_opener(view.args(["view", &profile]), &folder);
-    view.env("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.7 22");
+    view.env("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.7 2222");
     view.stderr(File::create(&notes).unwrap());
     let mut view = RunningProgram::start(&mut view);
     let address = view.line();
     let port = address.split([':', '/']).nth(4).unwrap();
-    let forward = format!("ssh -N -L {port}:127.0.0.1:{port} 192.0.2.7\n");
+    let forward = format!("ssh -N -L {port}:127.0.0.1:{port} -p 2222 192.0.2.7 (");
     await_that("the note", || {
         fs::read_to_string(&notes).unwrap().contains("Ctrl-C")
     });
@@ -160,14 +182,30 @@ fn record_shows_at_the_end() {
             "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done",
         ],
     );
-    with_opener(&mut record, &folder);
     let mut record = RunningProgram::start(&mut record);
     let address = record.line();
-    assert_eq!(opened(&folder), address);
     assert_eq!(ask(&[&address]), "200");
     // The recording has taken signals, which have their usual effect again.
     send_signal(record.pid(), "INT");
     assert_eq!(record.end().signal(), Some(2));
+}
+
+/// A pipe's data is gone when it is to be shown.
+#[test]
+fn a_pipe_is_not_recorded_to_be_shown() {
+    let folder = Folder::new();
+    folder.tool("mkfifo", "pipe");
+    for (output, kind) in [
+        ("pipe", "pipe"),
+        ("/dev/null", "device"),
+        ("/dev/stdout", "pipe"),
+    ] {
+        let words = ["record", "--view", "-o", output, "touch", "started"];
+        let refused = harness::unspool_in(&folder, &words).finish().ended_with(2);
+        let reason = format!("{output}: a {kind}: --view shows a recording in a regular file");
+        assert!(refused.err.contains(&reason), "{refused}");
+        assert!(!folder.join("started").exists());
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Serves one page on the loopback interface, to its user and root, if they know its address.
+//! Serves one page on the loopback interface, to its user and root, if they know its address. Root's
+//! page is for the user as well who became root by sudo.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -8,26 +9,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use unspool_files::environment::variable;
+use unspool_files::raw::effective_user;
+
 /// The longest request.
 const MAX_REQUEST_BYTES: usize = 16 << 10;
 /// Browsers open connections ahead, and leave them idle.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most connections at a time; more are closed.
 const MAX_CONNECTIONS: usize = 32;
+/// How long to wait if there is no descriptor for another connection.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A page and its addresses.
 pub(super) struct PageServer {
     listener: TcpListener,
     port: u16,
+    /// The users who get the page.
+    users: Vec<u32>,
     page: Arc<ServedPage>,
 }
 
 struct ServedPage {
     html: Vec<u8>,
-    /// The path of the page.
+    /// The path of the page, without its slashes.
     secret: String,
-    /// The user to whom the page is served.
-    user: u32,
     connections: AtomicUsize,
 }
 
@@ -38,10 +44,10 @@ impl PageServer {
         Ok(PageServer {
             port: listener.local_addr()?.port(),
             listener,
+            users: users(),
             page: Arc::new(ServedPage {
                 html,
-                secret: format!("/{}/", random_hex()?),
-                user: unspool_files::raw::effective_user(),
+                secret: random_hex()?,
                 connections: AtomicUsize::new(0),
             }),
         })
@@ -53,14 +59,19 @@ impl PageServer {
 
     /// The address of the page.
     pub(super) fn address(&self) -> String {
-        format!("http://127.0.0.1:{}{}", self.port, self.page.secret)
+        format!("http://127.0.0.1:{}/{}/", self.port, self.page.secret)
     }
 
     /// Answers requests, without end.
     pub(super) fn run(&self) -> io::Result<()> {
         for stream in self.listener.incoming() {
-            // The other side may have gone already.
-            let Ok(stream) = stream else { continue };
+            let Ok(stream) = stream else {
+                thread::sleep(RETRY_INTERVAL);
+                continue;
+            };
+            if !self.is_allowed(&stream) {
+                continue;
+            }
             let page = Arc::clone(&self.page);
             if page.connections.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
                 page.connections.fetch_sub(1, Ordering::Relaxed);
@@ -74,6 +85,23 @@ impl PageServer {
         }
         Ok(())
     }
+
+    /// Whether one of the users owns the other end of a connection.
+    fn is_allowed(&self, stream: &TcpStream) -> bool {
+        let ends = stream
+            .peer_addr()
+            .and_then(|client| Ok([client, stream.local_addr()?]));
+        let owner = ends.and_then(owner_of).ok().flatten();
+        owner.is_some_and(|owner| self.users.contains(&owner))
+    }
+}
+
+/// The users who get the page.
+fn users() -> Vec<u32> {
+    let own = effective_user();
+    let caller = variable("SUDO_UID").filter(|_| own == 0);
+    let caller = caller.and_then(|user| user.to_str()?.parse().ok());
+    [Some(own), Some(0), caller].into_iter().flatten().collect()
 }
 
 impl ServedPage {
@@ -82,18 +110,15 @@ impl ServedPage {
         stream.set_read_timeout(Some(CONNECTION_TIMEOUT))?;
         stream.set_write_timeout(Some(CONNECTION_TIMEOUT))?;
         let request = read_request(&mut stream)?;
-        let client = owner_of(stream.peer_addr()?, stream.local_addr()?)?;
-        let is_allowed = client == Some(self.user) || client == Some(0);
-        let (status, body) = match path_of(&request) {
-            Some(path) if is_allowed && is_equal(path, &self.secret) => {
-                ("200 OK", self.html.as_slice())
-            }
-            _ => ("404 Not Found", &b"There is no such page.\n"[..]),
-        };
-        let kind = if body.starts_with(b"<") {
-            "text/html"
+        let (method, path) = split(&request).unwrap_or_default();
+        let secret = path.trim_matches('/');
+        let is_page = matches!(method, "GET" | "HEAD") && is_equal(secret, &self.secret);
+        let (status, kind, body) = if is_page {
+            ("200 OK", "text/html", self.html.as_slice())
         } else {
-            "text/plain"
+            let body =
+                &b"Not the address of the page: copy the one that unspool has printed.\n"[..];
+            ("404 Not Found", "text/plain", body)
         };
         write!(
             stream,
@@ -103,6 +128,9 @@ impl ServedPage {
              Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\r\n",
             body.len()
         )?;
+        if method == "HEAD" {
+            return Ok(());
+        }
         stream.write_all(body)
     }
 }
@@ -121,10 +149,9 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-/// The user who owns the other end of a connection, between `client` and `server`. `None` if it is
-/// closed (proc_pid_net(5)).
-fn owner_of(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
-    let ends = [client, server].map(|end| match end.ip() {
+/// The user who owns the first end of a connection. `None` if it is closed (proc_pid_net(5)).
+fn owner_of(ends: [SocketAddr; 2]) -> io::Result<Option<u32>> {
+    let ends = ends.map(|end| match end.ip() {
         // The address is a number of the machine, the port is not.
         IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), end.port()),
         IpAddr::V6(_) => String::new(),
@@ -138,12 +165,11 @@ fn owner_of(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
     Ok(owner)
 }
 
-/// The path that a request gets.
-fn path_of(request: &[u8]) -> Option<&str> {
+/// The method and the path of a request.
+fn split(request: &[u8]) -> Option<(&str, &str)> {
     let line = request.split(|byte| *byte == b'\r').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
-    (words.next() == Some("GET")).then_some(())?;
-    words.next()
+    Some((words.next()?, words.next()?))
 }
 
 /// Whether two texts are equal, in a time that does not say where they differ.
