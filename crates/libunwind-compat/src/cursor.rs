@@ -362,6 +362,7 @@ impl<'s> ClientCursor<'s> {
         };
         let step = row.caller(ABI.arch, ip, base, read)?;
         let step = step.ok_or(Error::BAD_FRAME)?;
+        let was_interrupted = matches!(step, PackedStep::Interrupted { .. });
         let (ip, stack_pointer, ip_at) = match step {
             PackedStep::Outermost => return Ok(self.end()),
             PackedStep::Caller { code, cfa, .. } => (code, cfa, cfa.wrapping_sub(8)),
@@ -378,11 +379,11 @@ impl<'s> ClientCursor<'s> {
         }
         self.locations.enter(row, step);
         self.arrive(left, ip)?;
-        if row == PackedRow::SIGNAL {
+        if was_interrupted {
             self.step_address = StepAddress::new(ip, stack_pointer, Arrival::Interrupted);
         }
         // An interrupted frame can be at 0, by the fault of a call there.
-        Ok(ip != 0 || row == PackedRow::SIGNAL)
+        Ok(ip != 0 || was_interrupted)
     }
 
     /// The word at an address of the stack, which may be the own stack.

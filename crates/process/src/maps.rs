@@ -58,6 +58,13 @@ impl Mapping {
         let name = self.name.as_deref()?;
         name.as_bytes().starts_with(b"/").then(|| Path::new(name))
     }
+
+    /// Whether it is the process's own memory without a file: named (`[heap]`, `[anon:NAME]`) or
+    /// not.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        self.path().is_none() && self.name.as_deref().is_none_or(|name| name != "[vdso]")
+    }
 }
 
 /// The mappings of one process, in ascending order and without overlap.

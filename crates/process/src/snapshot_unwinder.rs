@@ -354,7 +354,7 @@ impl<'p> SnapshotUnwinder<'p> {
     fn slot(&self, addr: RuntimeAddr) -> Option<&OpenResult> {
         let (at, mapping) = self.mapping(addr)?;
         let may_execute = mapping.permissions.execute || is_unrecorded(mapping);
-        if !may_execute || mapping.name.is_none() {
+        if !may_execute || mapping.is_anonymous() {
             return None;
         }
         Some(self.slots.get(at)?.get_or_init(|| self.open(mapping)))
@@ -509,7 +509,7 @@ impl Modules for SnapshotUnwinder<'_> {
 
     fn anonymous_code(&self, addr: RuntimeAddr) -> Option<&dyn SynthesizedRows> {
         let (_, mapping) = self.mapping(addr)?;
-        let is_anonymous = mapping.permissions.execute && mapping.name.is_none();
+        let is_anonymous = mapping.permissions.execute && mapping.is_anonymous();
         is_anonymous.then_some(&self.anonymous_code)
     }
 

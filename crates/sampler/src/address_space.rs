@@ -90,6 +90,23 @@ pub struct ProcessSpace {
 }
 
 impl ProcessSpace {
+    /// The mappings of a child process at its start, which has memory of its own.
+    pub(crate) fn forked(
+        self: &Arc<Self>,
+        code: impl FnOnce() -> Option<Arc<AnonymousCode<LiveMemory>>>,
+    ) -> Arc<ProcessSpace> {
+        let is_anonymous = |region: &Region| matches!(region.content, RegionContent::Anonymous(_));
+        let mut space = Arc::clone(self);
+        if self.regions.iter().any(is_anonymous) {
+            let content = RegionContent::Anonymous(code());
+            let regions = &mut Arc::make_mut(&mut space).regions;
+            for region in regions.iter_mut().filter(|region| is_anonymous(region)) {
+                region.content = content.clone();
+            }
+        }
+        space
+    }
+
     /// Adds code that the process has generated.
     pub(crate) fn add_jit_code(&mut self, code: &JitCode, abi: Abi) {
         self.jit.add(code, abi);

@@ -29,9 +29,9 @@ impl JitProcess {
         })
     }
 
-    /// Its perf map, if it writes one.
-    pub(crate) fn perf_map(&self) -> Option<PerfMap> {
-        self.location.read().ok()
+    /// The part of its perf map that names these addresses, if it writes one.
+    pub(crate) fn perf_map(&self, addresses: impl Iterator<Item = RuntimeAddr>) -> Option<PerfMap> {
+        self.location.read_for(addresses).ok()
     }
 }
 
@@ -41,7 +41,13 @@ pub(crate) struct JitDumpReader {
     records: JitDump<fs::File>,
     collector: JitCollector,
     codes: Vec<JitCode>,
+    /// The memory of all of them, in bytes.
+    size: usize,
 }
+
+/// The most memory of the code of a process, and of all processes, in bytes.
+const MAX_PROCESS_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 256 << 20;
 
 impl JitDumpReader {
     /// Whether a mapped file is a jitdump: its writer maps it to announce it.
@@ -53,17 +59,27 @@ impl JitDumpReader {
     pub(crate) fn new(file: fs::File) -> Result<JitDumpReader, JitError> {
         Ok(JitDumpReader {
             records: JitDump::new(file)?,
-            collector: JitCollector::new(),
+            collector: JitCollector::without_lines(),
             codes: Vec::new(),
+            size: 0,
         })
     }
 
-    /// Reads the records appended since the last call.
-    pub(crate) fn read_more(&mut self, mut each: impl FnMut(&JitCode)) {
-        loop {
+    /// The memory of its code, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Reads the records appended since the last call, while there is room for their code: the
+    /// `others` take so much memory.
+    pub(crate) fn read_more(&mut self, others: usize, mut each: impl FnMut(&JitCode)) {
+        while self.size < MAX_PROCESS_BYTES && self.size + others < MAX_BYTES {
             match self.records.next() {
                 Ok(Some(record)) => {
                     if let Some(code) = self.collector.add(&record) {
+                        // Its tables are copied for walks.
+                        let tables = code.info.eh_frame.len();
+                        self.size += size_of::<JitCode>() + code.info.size() + tables;
                         each(&code);
                         self.codes.push(code);
                     }
@@ -76,8 +92,8 @@ impl JitDumpReader {
     }
 
     /// All code that it describes, in the order of its records.
-    pub(crate) fn into_codes(mut self) -> Vec<JitCode> {
-        self.read_more(|_| {});
+    pub(crate) fn into_codes(mut self, others: usize) -> Vec<JitCode> {
+        self.read_more(others, |_| {});
         self.codes
     }
 }
@@ -119,5 +135,40 @@ impl JitTables {
     pub(crate) fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let (_, made) = self.0.range(..=addr.0).next_back()?;
         (addr.0 < made.end).then(|| made.table.module())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek as _, Write as _};
+
+    use super::*;
+
+    /// Whoever writes a jitdump may describe code without end.
+    #[test]
+    fn code_takes_bounded_memory() {
+        let header = [0x1_4a69_5444_u64, 62 << 32 | 40, 0, 0, 0];
+        let name_bytes = 1 << 20;
+        let size = 16 + 40 + name_bytes as u64 + 2;
+        let mut dump = tempfile::tempfile().unwrap();
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut bytes: Vec<u8> = words(&header);
+        for index in 0..64 {
+            let load: Vec<u8> = words(&[size << 32, 0, 0, 0x1000, 0x1000, 1, index]);
+            bytes.extend(load);
+            bytes.extend(vec![b'f'; name_bytes]);
+            bytes.extend([0, 0xc3]);
+        }
+        dump.write_all(&bytes).unwrap();
+        let read = |others| {
+            let mut dump = dump.try_clone().unwrap();
+            dump.rewind().unwrap();
+            let mut reader = JitDumpReader::new(dump).unwrap();
+            reader.read_more(others, |_| {});
+            assert_eq!(reader.size() >> 20, reader.codes.len());
+            reader.into_codes(others).len()
+        };
+        assert_eq!(read(0), MAX_PROCESS_BYTES / name_bytes);
+        assert_eq!(read(MAX_BYTES - (4 << 20)), 4);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use unspool_elf::{BuildId, DELETED_SUFFIX};
 use unspool_perf_events::{MmapFile, MmapRecord, Record};
@@ -16,6 +16,7 @@ use unspool_unwind::modules::ModuleSlot;
 
 use crate::address_space::{ProcessSpace, Region, RegionContent, segment};
 use crate::jit::{JitDumpReader, JitProcess};
+use crate::live_files::LiveMemory;
 use crate::module_files::{ModuleFile, ModuleFiles};
 
 /// The process ID of kernel code in records.
@@ -32,6 +33,8 @@ pub struct Processes {
     files: ModuleFiles,
     spaces: HashMap<u32, Arc<ProcessSpace>>,
     slots: ModuleSlots,
+    /// The code in memory without a file.
+    anonymous: Vec<Weak<AnonymousCode<LiveMemory>>>,
     /// The jitdumps of processes.
     dumps: HashMap<u32, JitDumpReader>,
     /// The processes whose first thread has exited, while others may still run.
@@ -72,6 +75,7 @@ impl Processes {
             files,
             spaces: HashMap::new(),
             slots: ModuleSlots::default(),
+            anonymous: Vec::new(),
             dumps: HashMap::new(),
             leaderless: Vec::new(),
             max_leaderless: MIN_FORGOTTEN_PROCESSES,
@@ -100,7 +104,10 @@ impl Processes {
                 let parent = self.spaces.get(&task.parent_pid).cloned();
                 // An unknown parent's mappings are read when the child is sampled.
                 match parent {
-                    Some(parent) => drop(self.spaces.insert(task.pid, parent)),
+                    Some(parent) => {
+                        let space = parent.forked(|| self.anonymous_code(task.pid));
+                        self.spaces.insert(task.pid, space);
+                    }
                     None => drop(self.spaces.remove(&task.pid)),
                 }
                 true
@@ -148,16 +155,19 @@ impl Processes {
     /// All code that a process has described in its jitdump, which is closed.
     pub(crate) fn take_jit_code(&mut self, pid: u32) -> Vec<JitCode> {
         let dump = self.dumps.remove(&pid);
-        dump.map(JitDumpReader::into_codes).unwrap_or_default()
+        let others = self.dumps.values().map(JitDumpReader::size).sum();
+        dump.map(|dump| dump.into_codes(others)).unwrap_or_default()
     }
 
     /// Reads the jitdump records that a process has added.
     fn note_jit_code(&mut self, pid: u32) {
+        let all: usize = self.dumps.values().map(JitDumpReader::size).sum();
         let Some(dump) = self.dumps.get_mut(&pid) else {
             return;
         };
         let space = self.spaces.entry(pid).or_default();
-        dump.read_more(|code| Arc::make_mut(space).add_jit_code(code, ABI));
+        let others = all - dump.size();
+        dump.read_more(others, |code| Arc::make_mut(space).add_jit_code(code, ABI));
     }
 
     /// The mappings of a process. Those of an unknown process are read from the system.
@@ -214,11 +224,8 @@ impl Processes {
         mapping: &Mapping,
         build_id: Option<BuildId>,
     ) -> Result<RegionContent, FileProblem> {
-        let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
-        if mapping.path().is_none() && !is_vdso {
-            let memory = self.files.memory(pid);
-            let code = memory.map(|memory| Arc::new(AnonymousCode::new(memory, ABI)));
-            return Ok(RegionContent::Anonymous(code));
+        if mapping.is_anonymous() {
+            return Ok(RegionContent::Anonymous(self.anonymous_code(pid)));
         }
         let file = self.files.open(pid, mapping, build_id)?;
         let bias = file.tables.file().load_bias(&segment(mapping));
@@ -230,6 +237,21 @@ impl Processes {
             file,
             bias,
         })
+    }
+
+    /// The code of a process in memory without a file, if it can be read.
+    fn anonymous_code(&mut self, pid: u32) -> Option<Arc<AnonymousCode<LiveMemory>>> {
+        let code = Arc::new(AnonymousCode::new(self.files.memory(pid)?, ABI));
+        self.anonymous.push(Arc::downgrade(&code));
+        Some(code)
+    }
+
+    /// Reads code in memory without a file again when it is next needed: it may have changed.
+    pub(crate) fn forget_anonymous_code(&mut self) {
+        self.anonymous.retain(|code| {
+            let code = code.upgrade();
+            code.inspect(|code| code.forget_rows()).is_some()
+        });
     }
 
     /// Whether module slots are running out. Then learned rules must be discarded, and

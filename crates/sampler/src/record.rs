@@ -490,6 +490,7 @@ impl<W: Write> RecordLoop<W> {
         }
         self.last_flush = Instant::now();
         self.shrink_copies();
+        self.writer.forget_anonymous_code();
         if let Some(walk) = &self.walk {
             self.writer.forget_ended(walk);
         }

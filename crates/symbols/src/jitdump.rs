@@ -20,15 +20,18 @@ const FILE_HEADER_BYTES: usize = 40;
 /// The header of a record, in bytes.
 const RECORD_HEADER_BYTES: usize = 16;
 /// The size of the largest record, in bytes. V8 and the JVM write at most a few megabytes.
-const MAX_RECORD_BYTES: u32 = 64 << 20;
+const MAX_RECORD_BYTES: u32 = 8 << 20;
 /// The number of bytes to read at once: a size claimed by a hostile file is not allocated before
 /// its bytes are read.
 const READ_CHUNK_BYTES: usize = 64 << 10;
 /// V8 (11.3, in Node.js 20) adds the size of an ELF header to the address of each line entry, for
 /// perf before 5.8. Correct producers have the first entry at or near the start.
 const V8_SHIFT: u64 = 64;
-/// The most line tables that wait for their code.
+/// The most line tables that wait for their code, and their entries.
 const MAX_PENDING_LINE_TABLES: usize = 64;
+const MAX_PENDING_LINES: usize = 1 << 19;
+/// The largest buffer to keep for the next record, in bytes.
+const MAX_KEPT_BUFFER_BYTES: usize = 1 << 20;
 
 /// The header's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -297,6 +300,7 @@ impl<R: Read> JitDump<R> {
     fn skip_record(&mut self) {
         self.position += self.buffer.len() as u64;
         self.buffer.clear();
+        self.buffer.shrink_to(MAX_KEPT_BUFFER_BYTES);
         self.is_done = false;
     }
 
@@ -501,6 +505,21 @@ pub struct JitLineRow {
     pub line: u32,
 }
 
+impl JitInfo {
+    /// The memory that it takes, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let files: usize = self
+            .files
+            .iter()
+            .map(|file| size_of::<String>() + file.len())
+            .sum();
+        let lines = self.lines.len() * size_of::<JitLineRow>();
+        let tables = self.eh_frame.len() + self.eh_frame_hdr.len();
+        size_of::<JitInfo>() + self.name.len() + files + lines + tables
+    }
+}
+
 impl JitCode {
     /// The source file and line at an address of this code.
     #[must_use]
@@ -523,6 +542,7 @@ pub struct JitCollector {
     unwinding: Option<(Vec<u8>, Vec<u8>)>,
     /// Loaded code, by its index in the file.
     loaded: HashMap<u64, Arc<JitInfo>>,
+    ignores_lines: bool,
 }
 
 impl JitCollector {
@@ -530,6 +550,15 @@ impl JitCollector {
     #[must_use]
     pub fn new() -> Self {
         JitCollector::default()
+    }
+
+    /// The same for code without its source lines, which are most of a jitdump.
+    #[must_use]
+    pub fn without_lines() -> Self {
+        JitCollector {
+            ignores_lines: true,
+            ..JitCollector::default()
+        }
     }
 
     /// Adds the next record; returns code if it was generated or moved.
@@ -548,9 +577,11 @@ impl JitCollector {
                 size: *size,
                 info: Arc::clone(self.loaded.get(index)?),
             }),
+            JitRecord::Lines(_) if self.ignores_lines => None,
             JitRecord::Lines(lines) => {
+                let waiting: usize = self.lines.values().map(|(_, lines)| lines.len()).sum();
                 // Line tables of code that never followed.
-                if self.lines.len() >= MAX_PENDING_LINE_TABLES {
+                if self.lines.len() >= MAX_PENDING_LINE_TABLES || waiting > MAX_PENDING_LINES {
                     self.lines.clear();
                 }
                 self.lines.insert(lines.address.0, line_rows(lines));
@@ -569,7 +600,9 @@ impl JitCollector {
     }
 
     fn load(&mut self, load: &JitLoad<'_>) -> JitCode {
-        let (files, lines) = self.lines.remove(&load.address.0).unwrap_or_default();
+        let (files, mut lines) = self.lines.remove(&load.address.0).unwrap_or_default();
+        // No line is shorter than a byte of code.
+        lines.truncate(load.code.len());
         let (eh_frame, eh_frame_hdr) = self.unwinding.take().unwrap_or_default();
         let info = Arc::new(JitInfo {
             name: String::from_utf8_lossy(load.name).into_owned(),

@@ -33,6 +33,11 @@ impl LiveCode {
         (address < range.end).then_some(range.number)
     }
 
+    /// The indexes of ranges that are not replaced, some of them several times.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        self.ranges.values().map(|range| range.number)
+    }
+
     fn remove(&mut self, start: u64, end: u64) {
         let before = self.ranges.range_mut(..start).next_back();
         if let Some((_, range)) = before.filter(|(_, range)| range.end > start) {

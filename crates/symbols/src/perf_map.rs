@@ -4,7 +4,7 @@
 //! line replaces whatever it overlaps.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,15 @@ use crate::live_code::LiveCode;
 
 /// The most bytes to read of a file.
 const MAX_TEXT_BYTES: u64 = 256 << 20;
+
+/// The longest line, in bytes.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
+/// The most names in memory, in bytes.
+const MAX_NAME_BYTES: usize = 32 << 20;
+
+/// The most lines in memory.
+const MAX_ENTRIES: usize = 1 << 19;
 
 /// The names of a process's generated code.
 #[derive(Debug, Default)]
@@ -104,6 +113,20 @@ impl PerfMapLocation {
     pub fn read(&self) -> Result<PerfMap, PerfMapError> {
         PerfMap::open(&self.path, self.user)
     }
+
+    /// Reads the part of the map that names these addresses, in memory for their names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PerfMap::open`].
+    pub fn read_for(
+        &self,
+        addresses: impl IntoIterator<Item = RuntimeAddr>,
+    ) -> Result<PerfMap, PerfMapError> {
+        let mut wanted: Vec<u64> = addresses.into_iter().map(|address| address.0).collect();
+        wanted.sort_unstable();
+        PerfMap::read(&self.path, self.user, Some(&wanted))
+    }
 }
 
 impl PerfMap {
@@ -124,34 +147,66 @@ impl PerfMap {
     ///
     /// [`PerfMapError`].
     pub fn open(path: &Path, user: u32) -> Result<PerfMap, PerfMapError> {
+        PerfMap::read(path, user, None)
+    }
+
+    fn read(path: &Path, user: u32, wanted: Option<&[u64]>) -> Result<PerfMap, PerfMapError> {
         let file = open_file(path, user)?;
-        let mut text = Vec::new();
-        let read = file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut text);
-        read.map_err(|error| PerfMapError::Io {
+        let failed = |error| PerfMapError::Io {
             path: path.to_path_buf(),
             error,
-        })?;
-        let most = usize::try_from(MAX_TEXT_BYTES).unwrap_or(usize::MAX);
-        let mut map = PerfMap::from_text(text.get(..most).unwrap_or(&text));
-        map.is_cut = text.len() > most;
+        };
+        let size = file.metadata().map_err(failed)?.len();
+        let text = BufReader::new(file.take(MAX_TEXT_BYTES));
+        let mut map = PerfMap::from_lines(text, wanted).map_err(failed)?;
+        map.is_cut |= size > MAX_TEXT_BYTES;
         Ok(map)
     }
 
     /// Reads the text of a perf map. Invalid lines are counted and skipped.
     #[must_use]
     pub fn from_text(text: &[u8]) -> PerfMap {
-        let mut map = PerfMap::default();
-        for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.trim_ascii();
-            if !line.is_empty() && map.add(line).is_none() {
-                map.bad_lines += 1;
-                map.first_bad_line.get_or_insert(number + 1);
-            }
-        }
-        map
+        // Memory can be read.
+        PerfMap::from_lines(text, None).unwrap_or_default()
     }
 
-    fn add(&mut self, line: &[u8]) -> Option<()> {
+    /// Reads lines; if some addresses are `wanted`, ascending, only those with code there.
+    fn from_lines(mut text: impl BufRead, wanted: Option<&[u64]>) -> io::Result<PerfMap> {
+        let mut map = PerfMap::default();
+        let max_entries = MAX_ENTRIES.min(wanted.map_or(MAX_ENTRIES, |all| 2 * all.len() + 64));
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let mut limited = text.by_ref().take(MAX_LINE_BYTES);
+            if limited.read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
+            let is_whole = limited.limit() > 0 || line.ends_with(b"\n");
+            if !is_whole {
+                text.skip_until(b'\n')?;
+            }
+            let content = line.trim_ascii();
+            if !content.is_empty() && (!is_whole || map.add(content, wanted).is_none()) {
+                map.bad_lines += 1;
+                map.first_bad_line.get_or_insert(number);
+            }
+            let is_full = |map: &PerfMap, quarters: usize| {
+                map.entries.len() >= max_entries / 4 * quarters
+                    || map.names.len() >= MAX_NAME_BYTES / 4 * quarters
+            };
+            if is_full(&map, 4) {
+                map.compact(wanted);
+                // With less room, most of the time would be spent on this.
+                map.is_cut = is_full(&map, 3);
+            }
+            if map.is_cut {
+                break;
+            }
+        }
+        Ok(map)
+    }
+
+    fn add(&mut self, line: &[u8], wanted: Option<&[u64]>) -> Option<()> {
         let (start, rest) = split_word(line)?;
         let (size, name) = split_word(rest)?;
         let (start, size) = (hexadecimal(start)?, hexadecimal(size)?);
@@ -159,6 +214,18 @@ impl PerfMap {
         if name.is_empty() {
             return None;
         }
+        let is_wanted = wanted.is_none_or(|wanted| {
+            let first = wanted.partition_point(|address| *address < start);
+            let first = wanted.get(first);
+            first.is_some_and(|address| *address < start.saturating_add(size))
+        });
+        if is_wanted {
+            self.push(start, size, &name);
+        }
+        Some(())
+    }
+
+    fn push(&mut self, start: u64, size: u64, name: &str) {
         self.live.add(start, size, self.entries.len());
         self.entries.push(PerfMapEntry {
             start,
@@ -166,8 +233,33 @@ impl PerfMap {
             name: self.names.len(),
             length: name.len(),
         });
-        self.names.push_str(&name);
-        Some(())
+        self.names.push_str(name);
+    }
+
+    /// Forgets lines that later ones have replaced, at all addresses or at those `wanted`.
+    fn compact(&mut self, wanted: Option<&[u64]>) {
+        let mut numbers: Vec<usize> = match wanted {
+            Some(wanted) => wanted
+                .iter()
+                .filter_map(|address| self.live.get(*address))
+                .collect(),
+            None => self.live.numbers().collect(),
+        };
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut rest = PerfMap {
+            bad_lines: self.bad_lines,
+            first_bad_line: self.first_bad_line,
+            ..PerfMap::default()
+        };
+        for entry in numbers
+            .into_iter()
+            .filter_map(|number| self.entries.get(number))
+        {
+            let name = self.names.get(entry.name..entry.name + entry.length);
+            rest.push(entry.start, entry.size, name.unwrap_or_default());
+        }
+        *self = rest;
     }
 
     /// The code at an address.
@@ -181,7 +273,7 @@ impl PerfMap {
         })
     }
 
-    /// The number of lines that name code.
+    /// The number of lines that name code, as far as they are needed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -205,7 +297,7 @@ impl PerfMap {
         self.first_bad_line
     }
 
-    /// Whether the file is longer than 256 MiB; the rest was not read.
+    /// Whether the rest was not read: the file is longer than 256 MiB, or has too many names.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
@@ -277,6 +369,28 @@ mod tests {
         let symbol = map.get(RuntimeAddr(0x1090)).unwrap();
         assert_eq!((symbol.address.0, symbol.size), (0x1000, 0x100));
         assert_eq!((map.len(), map.bad_lines()), (4, 0));
+    }
+
+    /// Whoever writes a perf map may name the same code without end.
+    #[test]
+    fn names_of_wanted_addresses_take_bounded_memory() {
+        let mut text = String::new();
+        for number in 0..100_000_u64 {
+            let (start, size) = (number * 7919 % 4096, number % 64);
+            text += &format!("{start:x} {size:x} f{number}\n");
+        }
+        let all = PerfMap::from_text(text.as_bytes());
+        let wanted: Vec<u64> = (0..4200).step_by(50).collect();
+        let some = PerfMap::from_lines(text.as_bytes(), Some(&wanted)).unwrap();
+        for address in &wanted {
+            assert_eq!(name(&some, *address), name(&all, *address), "{address:#x}");
+        }
+        assert!(all.len() == 100_000 && some.len() < 300, "{}", some.len());
+        assert!(!some.is_cut() && some.names.len() < 3000);
+        // A name that is longer than a line may be.
+        let text = format!("0 10 {}\n10 10 g\n", "f".repeat(1 << 17));
+        let map = PerfMap::from_text(text.as_bytes());
+        assert_eq!((map.len(), map.bad_lines(), name(&map, 0x10)), (1, 1, "g"));
     }
 
     #[test]

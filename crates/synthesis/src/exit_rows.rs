@@ -37,26 +37,63 @@ pub struct ExitRows {
     return_address: Register,
     /// Distinct rows.
     rows: Vec<Row<'static>>,
-    /// Indexes in `rows`.
-    known: HashMap<ExitStart, Option<usize>>,
+    known: HashMap<(ExitStart, Option<JumpTarget>), KnownExit>,
     max_path_insns: usize,
     insns_left: usize,
-    /// Whether the last row depends on the target of a jump in a register.
-    depends_on_target: bool,
     ops: Vec<Op>,
 }
 
-/// A frame's registers, and the bias of its code.
+/// What is known of the exits from a start.
+#[derive(Debug, Clone, Copy)]
+enum KnownExit {
+    /// The row's index.
+    Row(Option<usize>),
+    /// It depends on the target of a jump in this register.
+    ByTarget(u8),
+}
+
+/// The target of an indirect jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum JumpTarget {
+    /// In the code that is followed.
+    Code(Vaddr),
+    Elsewhere,
+    Unknown,
+}
+
+impl JumpTarget {
+    fn new(target: Vaddr, text: &impl RemainingCode) -> JumpTarget {
+        match text.read(target, &mut [0]) {
+            0 => JumpTarget::Elsewhere,
+            _ => JumpTarget::Code(target),
+        }
+    }
+}
+
+/// A frame's registers, the bias of its code, and what following the code took.
 struct ExitFrame<'f> {
     registers: &'f Registers,
     bias: LoadBias,
+    /// The register with the target of a jump.
+    target_register: Option<u8>,
+    insns: usize,
 }
 
 impl ExitFrame<'_> {
-    /// The address in a register, as linked.
-    fn target(&self, register: u8) -> Option<Vaddr> {
-        let target = self.registers.get(Register(register.into()))?;
-        Some(self.bias.to_vaddr(RuntimeAddr(target)))
+    /// The target that a register has.
+    fn target(&self, register: u8, text: &impl RemainingCode) -> JumpTarget {
+        let target = self.registers.get(Register(register.into()));
+        let target = target.map(|target| self.bias.to_vaddr(RuntimeAddr(target)));
+        target.map_or(JumpTarget::Unknown, |target| JumpTarget::new(target, text))
+    }
+
+    /// The same, if a row depends on one such register only.
+    fn jump_target(&mut self, register: u8, text: &impl RemainingCode) -> JumpTarget {
+        if *self.target_register.get_or_insert(register) == register {
+            self.target(register, text)
+        } else {
+            JumpTarget::Unknown
+        }
     }
 }
 
@@ -81,8 +118,9 @@ const RESULT: u8 = 0;
 /// The longest instruction, in bytes.
 const MAX_INSN_BYTES: usize = 15;
 
-/// The most instructions to decode in one file or process: a fifth of a second.
-const MAX_INSNS: usize = 1 << 20;
+/// The most frames whose code is followed as far as allowed, until [`ExitRows::forget`]: a tenth of
+/// a second for functions.
+const MAX_FRAMES: usize = 1 << 11;
 
 impl ExitRows {
     /// The most instructions of a function to follow from one frame, on all paths together: some 20
@@ -103,14 +141,20 @@ impl ExitRows {
             rows: Vec::new(),
             known: HashMap::new(),
             max_path_insns,
-            insns_left: MAX_INSNS,
-            depends_on_target: false,
+            insns_left: max_path_insns * MAX_FRAMES,
             ops: Vec::new(),
         })
     }
 
-    /// The row of a frame at a code address, `address` as linked. `None` if its paths reach no end,
-    /// have an unknown effect, or disagree.
+    /// Forgets all rows, for code that may have changed since.
+    pub fn forget(&mut self) {
+        self.known.clear();
+        self.rows.clear();
+        self.insns_left = self.max_path_insns * MAX_FRAMES;
+    }
+
+    /// The row of a frame at a code address, `address` as linked. `None` if no path reaches an end,
+    /// or two ends disagree. Paths that become unknown do not count: by the ABI, all paths agree.
     pub fn row(
         &mut self,
         code: CodeAddr,
@@ -128,24 +172,33 @@ impl ExitRows {
             result: result.map(|value| value.cast_signed().cmp(&0)),
             has_zero_frame_pointer: frame_pointer == Some(0),
         };
-        let known = match self.known.get(&start) {
-            Some(known) => *known,
-            None if self.insns_left == 0 => None,
-            None => {
-                let frame = ExitFrame {
-                    registers,
-                    bias: LoadBias(code.address().0.wrapping_sub(address.0)),
-                };
-                self.depends_on_target = false;
-                let row = self.follow(start, &frame, text);
-                let known = row.map(|row| self.intern(row));
-                if !self.depends_on_target {
-                    self.known.insert(start, known);
+        let mut frame = ExitFrame {
+            registers,
+            bias: LoadBias(code.address().0.wrapping_sub(address.0)),
+            target_register: None,
+            insns: 0,
+        };
+        let mut key = (start, None);
+        if let Some(KnownExit::ByTarget(register)) = self.known.get(&key) {
+            key.1 = Some(frame.target(*register, text));
+        }
+        let row = match self.known.get(&key) {
+            Some(KnownExit::Row(row)) => *row,
+            _ if self.insns_left == 0 => None,
+            _ => {
+                let row = self.follow(start, &mut frame, text);
+                let row = row.map(|row| self.intern(row));
+                self.insns_left = self.insns_left.saturating_sub(frame.insns);
+                if let Some(register) = frame.target_register {
+                    let by_target = KnownExit::ByTarget(register);
+                    self.known.insert((start, None), by_target);
+                    key.1 = Some(frame.target(register, text));
                 }
-                known
+                self.known.insert(key, KnownExit::Row(row));
+                row
             }
         };
-        self.rows.get(known?)
+        self.rows.get(row?)
     }
 
     fn intern(&mut self, row: Row<'static>) -> usize {
@@ -160,7 +213,7 @@ impl ExitRows {
     fn follow(
         &mut self,
         start: ExitStart,
-        frame: &ExitFrame<'_>,
+        frame: &mut ExitFrame<'_>,
         text: &impl RemainingCode,
     ) -> Option<Row<'static>> {
         let abi_info = self.lifter.abi_info();
@@ -172,8 +225,8 @@ impl ExitRows {
         let mut paths = vec![first];
         let (mut found, mut halts) = (None, false);
         while let Some(mut path) = paths.pop() {
-            while self.has_room(&seen) && seen.insert(path.address) {
-                self.insns_left -= 1;
+            while seen.len() < self.max_path_insns && seen.insert(path.address) {
+                frame.insns += 1;
                 let end = match self.step(&mut path, frame, text) {
                     PathStep::Next(other) => {
                         paths.extend(other.map(|other| *other));
@@ -194,7 +247,7 @@ impl ExitRows {
                 break;
             }
         }
-        let is_whole = self.has_room(&seen);
+        let is_whole = seen.len() < self.max_path_insns;
         // The new thread of a system call has no caller, and the old one has.
         let is_undecided = halts && start.result.is_none() && !start.is_return;
         match found {
@@ -209,16 +262,11 @@ impl ExitRows {
         }
     }
 
-    /// Whether another instruction may be followed, after some.
-    fn has_room(&self, seen: &HashSet<Vaddr>) -> bool {
-        self.insns_left > 0 && seen.len() < self.max_path_insns
-    }
-
     /// Executes one instruction of a path.
     fn step(
         &mut self,
         path: &mut ExitPath,
-        frame: &ExitFrame<'_>,
+        frame: &mut ExitFrame<'_>,
         text: &impl RemainingCode,
     ) -> PathStep {
         let abi_info = self.lifter.abi_info();
@@ -284,26 +332,24 @@ impl ExitRows {
             }
             Some(Flow::IndirectJump(register)) => {
                 let target = match path.get(register) {
-                    PathValue::Number(to) => Some(Vaddr(to)),
+                    PathValue::Number(to) => JumpTarget::new(Vaddr(to), text),
                     // A tail call or a switch: its target tells.
                     PathValue::Start(Slot {
                         register,
                         offset: 0,
-                    }) => {
-                        self.depends_on_target = true;
-                        frame.target(register)
-                    }
-                    _ => None,
+                    }) => frame.jump_target(register, text),
+                    _ => JumpTarget::Unknown,
                 };
+                // A tail call by a word of memory.
+                let is_by_memory = register == SCRATCH && self.loads_word();
                 return match target {
-                    Some(to) if text.read(to, &mut [0]) > 0 => {
+                    JumpTarget::Code(to) => {
                         path.jump(to);
                         PathStep::Next(None)
                     }
-                    Some(_) => self.returned(path),
-                    // A tail call by a word of memory.
-                    None if register == SCRATCH && self.loads_word() => self.returned(path),
-                    None => PathStep::DeadEnd,
+                    JumpTarget::Elsewhere => self.returned(path),
+                    JumpTarget::Unknown if is_by_memory => self.returned(path),
+                    JumpTarget::Unknown => PathStep::DeadEnd,
                 };
             }
             Some(Flow::Return { pops: 0 }) => return self.returned(path),

@@ -33,6 +33,11 @@ impl SharedExitRows {
         let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rows.as_mut()?.row(code, address, registers, text).copied()
     }
+
+    fn forget(&self) {
+        let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.iter_mut().for_each(ExitRows::forget);
+    }
 }
 
 /// A file's code.
@@ -69,13 +74,19 @@ pub struct AnonymousCode<M> {
 }
 
 impl<M: Memory> AnonymousCode<M> {
-    /// Code in a thread's memory, read when a walk first reaches it.
+    /// Code in a thread's memory, read when a walk first reaches it, and again after
+    /// [`AnonymousCode::forget_rows`].
     #[must_use]
     pub fn new(memory: M, abi: Abi) -> Self {
         AnonymousCode {
             memory,
             exit_rows: SharedExitRows::new(abi, ExitRows::MAX_STUB_INSNS),
         }
+    }
+
+    /// Forgets all rows, since programs overwrite such code in place.
+    pub fn forget_rows(&self) {
+        self.exit_rows.forget();
     }
 }
 

@@ -89,6 +89,50 @@ int main(int count, char **words) {
 }
 "#;
 
+/// Calls `first`, and then `second`, by code in memory. The code of the second call overwrites that
+/// of the first, and makes a frame of another size. With an argument, calls `first` only, in the
+/// child of a process that has made the code and ended.
+const REMAKER: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+volatile unsigned long sink;
+static void spin(long seconds) {
+    clock_t end = clock() + seconds * CLOCKS_PER_SEC;
+    while (clock() < end)
+        for (int i = 0; i < 1000000; i++) sink++;
+}
+void first(void) { spin(1); sink++; }
+void second(void) { spin(2); sink++; }
+static void make(unsigned char *made, unsigned char size) {
+    /* sub $SIZE, %rsp; call *%rdi; add $SIZE, %rsp; ret */
+    unsigned char code[] = { 0x48, 0x83, 0xec, size, 0xff, 0xd7, 0x48, 0x83, 0xc4, size, 0xc3 };
+    memcpy(made, code, sizeof code);
+}
+int main(int count, char **words) {
+    void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void (*call)(void (*)(void)) = (void (*)(void (*)(void)))made;
+    int ends[2];
+    if (pipe(ends) != 0) return 1;
+    if (count > 1 && fork() != 0) {
+        char none;
+        close(ends[1]);
+        return read(ends[0], &none, 1) != 0;
+    }
+    make(made, 24);
+    if (count > 1) {
+        if (fork() != 0) _exit(0);
+        usleep(100000);
+    }
+    call(first);
+    if (count > 1) return 0;
+    make(made, 72);
+    call(second);
+    return 0;
+}
+"#;
+
 /// Builds the program, with these names for its two functions.
 fn build(path: &Path, [outer, inner]: [&str; 2], flags: &[&str]) {
     let names = [format!("-DOUTER={outer}"), format!("-DINNER={inner}")];
@@ -280,6 +324,37 @@ fn code_that_a_program_makes() {
 }
 
 /// The process ID of the recorded process.
+/// The part of a function's samples whose stacks have `main`, and not the other of the two functions.
+fn right_part(folded: &str, function: &str) -> f64 {
+    let (mut all, mut right) = (0.0, 0.0);
+    for (stack, weight) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {
+        let names: Vec<&str> = stack.split(';').collect();
+        if names.contains(&function) {
+            let weight: f64 = weight.parse().unwrap();
+            let both = names.contains(&"first") && names.contains(&"second");
+            all += weight;
+            right += weight * f64::from(u8::from(names.contains(&"main") && !both));
+        }
+    }
+    assert!(all > 0.0, "{function}: {folded}");
+    right / all
+}
+
+/// Code in memory without a table shows its callers, as it is at the time, in the process that runs it.
+#[test]
+fn code_that_a_program_makes_anew() {
+    let folder = Folder::new();
+    let program = folder.join("program");
+    compile(REMAKER, &program, &[]);
+    let program = program.to_str().unwrap();
+    let (folded, _) = report(&record(&folder, &[program]).0);
+    assert!(right_part(&folded, "first") > 0.9, "{folded}");
+    // What has changed is noticed within half a second.
+    assert!(right_part(&folded, "second") > 0.6, "{folded}");
+    let (folded, _) = report(&record(&folder, &[program, "in-child"]).0);
+    assert!(right_part(&folded, "first") > 0.9, "{folded}");
+}
+
 fn pid_of(profile: &Path) -> u32 {
     let profile = Profile::read(fs::File::open(profile).unwrap()).unwrap();
     profile.processes().first().unwrap().pid

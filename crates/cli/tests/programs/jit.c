@@ -1,5 +1,5 @@
 // Waits below code without a file and a table, which keeps a frame pointer. With an argument, it
-// restores the stack pointer from a vector register.
+// restores the stack pointer from a vector register. The code is in the heap with -DIN_HEAP.
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -33,10 +33,17 @@ static KEPT void calls(void (*made)(void (*)(void)))
 int main(int count, char **arguments)
 {
     (void)arguments;
+#ifdef IN_HEAP
+    void *made = sbrk(0);
+    sbrk(4096);
+    if (mprotect(made, 4096, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
+        return 1;
+#else
     void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
         return 1;
+#endif
     if (count > 1)
         memcpy(made, BY_VECTOR, sizeof BY_VECTOR);
     else

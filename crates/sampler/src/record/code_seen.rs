@@ -172,7 +172,8 @@ impl CodeSeen {
         let Some(made) = self.jit.remove(&process) else {
             return;
         };
-        let map = made.maker.flatten().and_then(|maker| maker.perf_map());
+        let addresses = made.addresses.iter().copied();
+        let map = (made.maker.flatten()).and_then(|maker| maker.perf_map(addresses));
         let mut dump = JitTimeline::new(codes);
         let found = made.addresses.into_iter().filter_map(|address| {
             let code = dump.get(address, u64::MAX);

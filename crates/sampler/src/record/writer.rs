@@ -359,6 +359,11 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
+    /// Reads code in memory without a file again when it is next needed.
+    pub(crate) fn forget_anonymous_code(&mut self) {
+        self.processes.forget_anonymous_code();
+    }
+
     /// Writes the pending rows.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.code_seen.write_contents(&mut self.writer);

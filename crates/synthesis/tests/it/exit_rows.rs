@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use unspool_code_analysis::Lifter;
 use unspool_code_analysis::op::Flow;
 use unspool_elf::ElfFile;
-use unspool_rows::{CfaRule, CodeAddr, Register, RegisterRule, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_rows::{
+    Abi, Arch, CfaRule, CodeAddr, Endian, Register, RegisterRule, Registers, Row, RuntimeAddr,
+    Vaddr,
+};
 use unspool_synthesis::{ExitRows, RemainingCode};
 use unspool_testing::{Finish as _, Folder, tool};
 
@@ -153,4 +156,66 @@ fn the_new_thread_has_no_caller() {
     }
     assert_eq!(row(Some(0)), Some((true, CfaRule::Undefined)));
     assert_eq!(row(None), None);
+}
+
+const ABI: Abi = Abi {
+    arch: Arch::X86_64,
+    endian: Endian::Little,
+};
+
+/// Code at 0.
+struct TestCode<'c>(&'c [u8]);
+
+impl RemainingCode for TestCode<'_> {
+    fn read(&self, address: Vaddr, into: &mut [u8]) -> usize {
+        let start = usize::try_from(address.0).unwrap_or(usize::MAX);
+        let rest = self.0.get(start..).unwrap_or_default();
+        rest.iter().zip(into).map(|(from, to)| *to = *from).count()
+    }
+
+    fn row<'r>(&'r self, _: Vaddr, _: &mut Row<'r>) -> bool {
+        false
+    }
+}
+
+/// The offset of a row's CFA.
+fn cfa(row: Option<&Row<'_>>) -> Option<i64> {
+    match row?.cfa {
+        CfaRule::RegisterOffset { offset, .. } => Some(offset),
+        _ => None,
+    }
+}
+
+/// A program may overwrite code that is in no file.
+#[test]
+fn forgotten_rows_are_found_again() {
+    let mut rows = ExitRows::new(ABI, ExitRows::MAX_STUB_INSNS).unwrap();
+    let (code, registers) = (CodeAddr::Instruction(RuntimeAddr(0)), Registers::new());
+    // add $8, %rsp; ret, and the same with 24
+    let (old, new) = (
+        TestCode(b"\x48\x83\xc4\x08\xc3"),
+        TestCode(b"\x48\x83\xc4\x18\xc3"),
+    );
+    let mut row = |text: &TestCode<'_>| cfa(rows.row(code, Vaddr(0), &registers, text));
+    assert_eq!([row(&old), row(&new)], [Some(16), Some(16)]);
+    rows.forget();
+    assert_eq!(cfa(rows.row(code, Vaddr(0), &registers, &new)), Some(32));
+}
+
+/// Each target has a row of its own. Known ones cost nothing, however often they are needed.
+#[test]
+fn rows_behind_jumps_are_known_by_their_targets() {
+    // jmp *%rcx; ret; pop %rdx; ret
+    let text = TestCode(b"\xff\xe1\xc3\x5a\xc3");
+    let mut rows = ExitRows::new(ABI, ExitRows::MAX_FUNCTION_INSNS).unwrap();
+    let code = CodeAddr::Instruction(RuntimeAddr(0));
+    let mut row = |target: u64| {
+        let mut registers = Registers::new();
+        registers.set(Register(2), target);
+        cfa(rows.row(code, Vaddr(0), &registers, &text))
+    };
+    for _ in 0..1 << 19 {
+        assert_eq!(row(2), Some(8));
+    }
+    assert_eq!([row(3), row(2), row(4096)], [Some(16), Some(8), Some(8)]);
 }

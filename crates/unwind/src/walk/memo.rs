@@ -15,8 +15,9 @@
 //! CFA is based on one of them. In code without frame pointers they hold any data of the program,
 //! and may change.
 //!
-//! Only steps by rules from a return address are remembered, up to the outermost frame. Signal frames, interrupted frames, and steps that need more than two
-//! registers are walked every time, and so are all frames inside of them.
+//! Only steps by rules from a return address are remembered, up to the outermost frame. Signal
+//! frames, interrupted frames, and steps that need more than two registers are walked every time,
+//! and so are all frames inside of them.
 
 use core::cmp::Reverse;
 

@@ -33,6 +33,16 @@ fn code_in_anonymous_memory_shows_its_caller() {
     );
 }
 
+/// Memory that has a name, but no file.
+#[test]
+fn code_in_the_heap_shows_its_caller() {
+    let program = BuiltProgram::build("jit.c", &["-O2", "-DIN_HEAP"]);
+    let running = ready(&program, &[]);
+    let found = only_stack(&program, running.pid());
+    assert!(has_functions(&found, &["waits", "calls", "main", "_start"]));
+    assert_eq!(found.guesses(), ["synthesized"]);
+}
+
 /// If its bytes do not show that, its frame pointer is a guess.
 #[test]
 fn code_in_anonymous_memory() {
