@@ -2,18 +2,23 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::{Folder, command, packages};
 
+/// How long a browser may need.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A browser with one tab, closed at the end of the test.
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    replies: Receiver<Vec<u8>>,
     session: Option<String>,
     last_id: u64,
     /// The requests that left the page, and what went wrong in it.
@@ -47,7 +52,7 @@ impl Browser {
         let mut child = child.unwrap();
         let mut browser = Browser {
             input: child.stdin.take().unwrap(),
-            output: BufReader::new(child.stdout.take().unwrap()),
+            replies: replies(child.stdout.take().unwrap()),
             child,
             session: None,
             last_id: 0,
@@ -79,9 +84,8 @@ impl Browser {
         }
         write!(self.input, "{message}\0").unwrap();
         loop {
-            let mut reply = Vec::new();
-            self.output.read_until(0, &mut reply).unwrap();
-            assert_eq!(reply.pop(), Some(0), "chromium has ended");
+            let reply = self.replies.recv_timeout(TIMEOUT);
+            let reply = reply.unwrap_or_else(|error| panic!("chromium: {method}: {error}"));
             let mut reply: Value = serde_json::from_slice(&reply).unwrap();
             if reply["id"] == self.last_id {
                 assert_eq!(reply["error"], Value::Null, "{method}");
@@ -116,7 +120,7 @@ impl Browser {
     /// Waits until an expression is true.
     #[track_caller]
     pub fn await_that(&mut self, condition: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + TIMEOUT;
         let condition = format!("Boolean({condition})");
         while self.eval(&condition) != true {
             assert!(
@@ -184,6 +188,20 @@ impl Browser {
     pub fn errors(&self) -> &[String] {
         &self.errors
     }
+}
+
+/// The messages of a browser, each ended by a zero byte.
+fn replies(output: ChildStdout) -> Receiver<Vec<u8>> {
+    let (sender, replies) = mpsc::channel();
+    thread::spawn(move || {
+        let messages = BufReader::new(output).split(0).map_while(Result::ok);
+        for message in messages {
+            if sender.send(message).is_err() {
+                break;
+            }
+        }
+    });
+    replies
 }
 
 impl Drop for Browser {

@@ -62,6 +62,8 @@ pub(crate) struct Taken {
 /// The threads: name, tid, process.
 pub(crate) const THREADS: [(&str, u32, usize); 3] =
     [("app", 100, 0), ("worker", 101, 0), ("child", 200, 1)];
+/// The processor of all samples: a number that only a stranger's file has.
+pub(crate) const CPU: u32 = 1 << 24;
 /// The processes: name and pid.
 pub(crate) const PROCESSES: [(&str, u32); 2] = [("app", 100), ("child", 200)];
 
@@ -200,7 +202,7 @@ fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
         let sample = ProfileSample {
             time: Time(sample.time),
             thread,
-            cpu: 1,
+            cpu: CPU,
             stack,
             weight,
             state,

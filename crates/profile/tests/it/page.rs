@@ -279,6 +279,15 @@ fn page_by_keyboard_and_mouse() {
         browser.eval("document.querySelectorAll('.lane button')[1].click()");
     });
     assert!(page.state().starts_with("threads="));
+    page.browser.press("?");
+    let is_open = "document.getElementById('help').open";
+    assert_eq!(page.browser.eval(is_open), true);
+    page.browser
+        .eval("document.querySelector('#help button').click()");
+    assert_eq!(page.browser.eval(is_open), false);
+    page.show("lanes=cpus");
+    let processor = format!("processor {}", made::CPU);
+    assert_eq!(page.text(".lane button"), processor);
     assert_eq!(page.browser.errors(), Vec::<String>::new());
 }
 
@@ -338,6 +347,7 @@ fn page_takes_names_as_text() {
         .iter()
         .filter(|url| url.ends_with("/x"));
     assert_eq!(others.count(), 0);
+    assert_eq!(page.browser.errors(), Vec::<String>::new());
 }
 
 /// A recursion that is deeper than any window opens with each function once.

@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 
 const folder = pathToFileURL(`${process.argv[2]}/`);
 const { Profile } = await import(new URL("profile.mjs", folder));
-const { CalleeTree, CallerTree } = await import(new URL("tree.mjs", folder));
+const { CalleeTree, CallerTree, withoutTemplateArguments } = await import(new URL("tree.mjs", folder));
 
 let seed = 1;
 /** A number below a limit. */
@@ -154,4 +154,16 @@ for (let round = 0; round < 2000; round++) {
   assert.deepEqual(tree.weightsBy(FUNCTIONS + 3, (fn) => fn), list, said);
   const inverse = new CallerTree(tree, null);
   assert.deepEqual(sorted(pathsOf(inverse, (node) => inverse.total(node))), sorted(callers), said);
+}
+
+for (const [name, short] of [
+  ["f<int, g<a>>::h<b>(c<d>&)", "f<…>::h<…>(c<…>&)"],
+  ["a::operator<=>(b<c>)", "a::operator<=>(b<…>)"],
+  ["operator->", "operator->"],
+  ["<a as b<c>>::d", "<a as b<…>>::d"],
+  ["f(int (*)()) -> g<h>", "f(int (*)()) -> g<…>"],
+  // Perf maps and jitdumps have names of any length.
+  ["f<int> ".repeat(1 << 17), "f<…> ".repeat(1 << 17)],
+]) {
+  assert.equal(withoutTemplateArguments(name), short);
 }

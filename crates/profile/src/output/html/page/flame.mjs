@@ -4,7 +4,7 @@ import { pathOf } from "./tree.mjs";
 
 /** @typedef {import("./tree.mjs").Tree} Tree */
 
-const ROW = 18;
+const ROW_HEIGHT_PX = 18;
 /** The greatest number of boxes that are laid out. */
 const MAX_BOXES = 100_000;
 
@@ -98,8 +98,8 @@ export class Graph {
       count += row.length;
       if (row.length > 0) this.rows.push(row);
     }
-    const height = Math.min(this.rows.length * ROW, window.innerHeight * 0.6);
-    this.spacer.style.height = `${this.rows.length * ROW}px`;
+    const height = Math.min(this.rows.length * ROW_HEIGHT_PX, window.innerHeight * 0.6);
+    this.spacer.style.height = `${this.rows.length * ROW_HEIGHT_PX}px`;
     this.scroller.style.height = `${height}px`;
     const ratio = window.devicePixelRatio;
     this.canvas.width = Math.round(width * ratio);
@@ -112,7 +112,7 @@ export class Graph {
 
   /** @param {number} depth */
   top(depth) {
-    return (this.isUp ? this.rows.length - 1 - depth : depth) * ROW - this.scroller.scrollTop;
+    return (this.isUp ? this.rows.length - 1 - depth : depth) * ROW_HEIGHT_PX - this.scroller.scrollTop;
   }
 
   draw() {
@@ -127,7 +127,7 @@ export class Graph {
     const height = this.canvas.height / ratio;
     for (const row of this.rows) {
       const top = row.length > 0 ? this.top(row[0].depth) : 0;
-      if (top < -ROW || top > height) continue;
+      if (top < -ROW_HEIGHT_PX || top > height) continue;
       for (const box of row) this.drawBox(context, box, top, style);
     }
   }
@@ -147,12 +147,12 @@ export class Graph {
     const isOther = isFound !== null && !isRoot && !isFound(fn);
     context.globalAlpha = isOther ? 0.3 : 1;
     context.fillStyle = isRoot ? "#bbbbbb" : colour(kind(fn), hue(fn), tree.isInlined(box.node));
-    context.fillRect(box.x, top, width, ROW - 1);
+    context.fillRect(box.x, top, width, ROW_HEIGHT_PX - 1);
     this.drawMarks(context, box, top, width);
     if (box.node === this.cursor || box.node === this.hovered) {
       context.strokeStyle = style.color;
       context.lineWidth = box.node === this.cursor ? 2 : 1;
-      context.strokeRect(box.x + 1, top + 1, Math.max(width - 2, 1), ROW - 3);
+      context.strokeRect(box.x + 1, top + 1, Math.max(width - 2, 1), ROW_HEIGHT_PX - 3);
     }
     if (box.width < 24) return;
     context.fillStyle = "#111111";
@@ -160,7 +160,7 @@ export class Graph {
     this.letterWidth ||= context.measureText("the quick brown fox jumps over").width / 30;
     const room = Math.max(Math.floor((width - 8) / this.letterWidth), 2);
     const shown = text.length <= room ? text : `${text.slice(0, room - 1)}…`;
-    context.fillText(shown, box.x + 4, top + ROW / 2, width - 6);
+    context.fillText(shown, box.x + 4, top + ROW_HEIGHT_PX / 2, width - 6);
     context.globalAlpha = 1;
   }
 
@@ -179,18 +179,18 @@ export class Graph {
     const guessed = (width * tree.guessed(box.node)) / total;
     if (spliced >= 0.5) {
       context.fillStyle = context.createPattern(this.pattern.lines, "repeat") ?? "";
-      context.fillRect(box.x + width - spliced, top, spliced, ROW - 1);
+      context.fillRect(box.x + width - spliced, top, spliced, ROW_HEIGHT_PX - 1);
     }
     if (guessed >= 0.5) {
       context.fillStyle = context.createPattern(this.pattern.dots, "repeat") ?? "";
-      context.fillRect(box.x + width - spliced - guessed, top, guessed, ROW - 1);
+      context.fillRect(box.x + width - spliced - guessed, top, guessed, ROW_HEIGHT_PX - 1);
     }
   }
 
   /** @param {MouseEvent} event */
   boxAt(event) {
     const y = event.offsetY + this.scroller.scrollTop;
-    const line = Math.floor(y / ROW);
+    const line = Math.floor(y / ROW_HEIGHT_PX);
     const row = this.rows[this.isUp ? this.rows.length - 1 - line : line] ?? [];
     return row.find((box) => event.offsetX >= box.x && event.offsetX < box.x + box.width) ?? null;
   }
@@ -211,7 +211,7 @@ export class Graph {
     const top = this.top(depth);
     const height = this.scroller.clientHeight;
     if (top < 0) this.scroller.scrollTop += top;
-    if (top + ROW > height) this.scroller.scrollTop += top + ROW - height;
+    if (top + ROW_HEIGHT_PX > height) this.scroller.scrollTop += top + ROW_HEIGHT_PX - height;
     this.onSelect(node, false);
     this.draw();
   }

@@ -308,7 +308,7 @@ class Page {
     byId("lanes", HTMLSelectElement).value = state.lanes;
     byId("from", HTMLInputElement).value = state.from === null ? "" : (state.from / 1e6).toFixed(6);
     byId("to", HTMLInputElement).value = state.to === null ? "" : (state.to / 1e6).toFixed(6);
-    const words = { focus: "only below", hide: "without", module: "one for" };
+    const words = { focus: "only below", hide: "without", module: "collapsed:" };
     byId("transforms", HTMLElement).replaceChildren(
       ...state.transforms.map(({ kind, what }, n) => {
         const undo = button(`${words[kind]} ${what} ✕`, () =>
@@ -351,13 +351,13 @@ class Page {
     }
     const reasons = it.reasons.map(([reason, n]) => [n, `incomplete: ${reason}`]);
     const rows = [[it.guessed, "of the whole ones with guessed frames"], ...reasons];
-    if (header.lost > 0) rows.push([header.lost, "lost by the recording, whatever is selected"]);
+    if (header.lost > 0) rows.push([header.lost, "lost by the recording (all of it)"]);
     for (const [n, text] of rows) {
       const row = table.insertRow();
       row.append(element("td", count(Number(n)), "number"), element("td", String(text)));
     }
     body.append(table);
-    body.append(element("p", `Of the report: ${header.completeness}`));
+    body.append(element("p", `The whole recording: ${header.completeness}`));
     byId("completeness-reasons", HTMLElement).replaceChildren(body);
   }
 
@@ -471,7 +471,7 @@ class Page {
     const weights = new Float64Array(profile.header.threads.length);
     for (const sample of samples) weights[profile.thread[sample]] += profile.weight[sample];
     const thread = weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
-    const what = "without times that have no sample. The time line selects another thread.";
+    const what = "gaps between samples are left out. The time line selects another thread.";
     this.view.append(element("p", `${profile.threadName(thread)}, ${what}`));
     const own = samples.filter((sample) => profile.thread[sample] === thread);
     return new TimeTree(profile, tree, own, TIME_COLUMNS);

@@ -84,14 +84,17 @@ export class Profile {
     });
     this.start = Infinity;
     this.end = -Infinity;
-    this.cpuCount = 0;
+    /** The processors, ascending. */
+    this.cpus = [...new Set(this.cpu)].sort((a, b) => a - b);
+    const lanes = new Map(this.cpus.map((cpu, lane) => [cpu, lane]));
+    /** The index of each sample's processor among them. */
+    this.cpuLane = this.cpu.map((cpu) => lanes.get(cpu) ?? 0);
     /** Whether there are samples on and off a CPU. */
     this.hasOn = false;
     this.hasOff = false;
     for (let n = 0; n < this.sampleCount; n++) {
       this.start = Math.min(this.start, this.beginOf(n));
       this.end = Math.max(this.end, this.time[n]);
-      this.cpuCount = Math.max(this.cpuCount, this.cpu[n] + 1);
       if (this.isOff(n)) this.hasOff = true;
       else this.hasOn = true;
     }

@@ -27,7 +27,7 @@ const SORTS = /** @type {const} */ (["own", "total", "name", "module"]);
 const TRANSFORMS = /** @type {const} */ (["focus", "hide", "module"]);
 
 /**
- * The state in an address. What it does not say, and what makes no sense, is as usual.
+ * The state in an address. Missing and invalid values have their defaults.
  * @param {string} hash
  * @returns {State}
  */
@@ -67,7 +67,7 @@ export function parseState(hash) {
     full: values.has("full"),
     recursion: recursion === null ? null : recursion === "collapsed",
     transforms,
-    zoom: number("zoom") ?? 0,
+    zoom: Math.trunc(number("zoom") ?? 0),
     fn: values.get("fn") ?? "",
     sort: one("sort", SORTS),
     by: one("by", ["function", "module"]),

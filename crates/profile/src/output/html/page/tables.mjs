@@ -5,7 +5,7 @@
 /** The most rows of a table: a search finds the others. */
 const MAX_ROWS = 500;
 /** The most rows that open by themselves. */
-const OPEN_ROWS = 40;
+const MAX_OPEN_ROWS = 40;
 
 /**
  * An element with a text. Names are always text, never markup.
@@ -198,7 +198,7 @@ export function showTree(parent, tree, options) {
   body.append(...Array.from(tree.children(0)).slice(0, MAX_ROWS).map((node) => makeRow(node, 1)));
   // Opens the heaviest path, as far as most of the weight goes the same way.
   let row = body.rows[0];
-  for (let n = 0; row && n < OPEN_ROWS; n++) {
+  for (let n = 0; row && n < MAX_OPEN_ROWS; n++) {
     const children = tree.children(nodeOf(row));
     if (children.length === 0) break;
     open(row);

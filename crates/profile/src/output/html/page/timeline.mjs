@@ -4,9 +4,10 @@ import { Profile } from "./profile.mjs";
 
 /** @typedef {import("./state.mjs").State} State */
 
-const HEIGHT = 22;
-/** The most lanes shown at first. */
-const FEW = 6;
+const LANE_HEIGHT_PX = 22;
+const MAX_LANES_AT_FIRST = 6;
+/** A profile of others may have any number. */
+const MAX_LANES = 500;
 
 export class Timeline {
   /**
@@ -19,9 +20,9 @@ export class Timeline {
     this.profile = profile;
     this.change = change;
     this.showsAll = false;
-    /** @type {{id: number, button: HTMLButtonElement, canvas: HTMLCanvasElement}[]} */
+    /** @type {{lane: number, id: number, button: HTMLButtonElement, canvas: HTMLCanvasElement}[]} */
     this.lanes = [];
-    /** @type {{lane: Int32Array, width: number, on: Float64Array, off: Float64Array} | null} */
+    /** @type {{lanes: Timeline["lanes"], width: number, on: Float64Array, off: Float64Array} | null} */
     this.cached = null;
     /** @type {State | null} */
     this.state = null;
@@ -40,16 +41,16 @@ export class Timeline {
   build() {
     const { profile } = this;
     const isByCpu = this.state?.lanes === "cpus";
-    const count = isByCpu ? profile.cpuCount : profile.header.threads.length;
-    const lane = isByCpu ? profile.cpu : profile.thread;
+    const [laneOf, count] = this.laneOfSamples();
     const weights = new Float64Array(count);
     for (let n = 0; n < profile.sampleCount; n++) {
-      if (!profile.isOff(n) || !profile.hasOn) weights[lane[n]] += profile.weight[n];
+      if (!profile.isOff(n) || !profile.hasOn) weights[laneOf[n]] += profile.weight[n];
     }
     const order = Array.from(weights.keys()).sort((a, b) => weights[b] - weights[a]);
-    const shown = this.showsAll ? order : order.slice(0, FEW);
+    const shown = order.slice(0, this.showsAll ? MAX_LANES : MAX_LANES_AT_FIRST);
     this.parent.replaceChildren();
-    this.lanes = shown.map((id) => {
+    this.lanes = shown.map((lane) => {
+      const id = isByCpu ? profile.cpus[lane] : lane;
       const row = document.createElement("div");
       row.className = "lane";
       const button = document.createElement("button");
@@ -63,12 +64,13 @@ export class Timeline {
       this.listen(canvas);
       row.append(button, canvas);
       this.parent.append(row);
-      return { id, button, canvas };
+      return { lane, id, button, canvas };
     });
-    if (order.length > shown.length) {
+    if (order.length > shown.length && !this.showsAll) {
       const more = document.createElement("button");
       more.type = "button";
-      more.textContent = `Show all ${order.length}`;
+      const all = `Show all ${order.length}`;
+      more.textContent = order.length > MAX_LANES ? `Show ${MAX_LANES} of ${order.length}` : all;
       more.addEventListener("click", () => {
         this.showsAll = true;
         this.build();
@@ -76,6 +78,15 @@ export class Timeline {
       });
       this.parent.append(more);
     }
+  }
+
+  /**
+   * The lane of each sample, and the number of lanes.
+   * @returns {[Int32Array, number]}
+   */
+  laneOfSamples() {
+    const { cpuLane, cpus, thread, header } = this.profile;
+    return this.state?.lanes === "cpus" ? [cpuLane, cpus.length] : [thread, header.threads.length];
   }
 
   /** @param {number} id */
@@ -123,56 +134,58 @@ export class Timeline {
     const { profile, state } = this;
     if (!state) return;
     const width = Math.max(this.lanes[0]?.canvas.clientWidth ?? 0, 1);
-    const isByCpu = state.lanes === "cpus";
-    const activity = this.activity(isByCpu ? profile.cpu : profile.thread, width);
+    const activity = this.activity(width);
     const length = profile.end - profile.start || 1;
     const [a, b] = dragged ?? [state.from ?? profile.start, state.to ?? profile.end];
     const [from, to] = [Math.min(a, b), Math.max(a, b)];
     const x = (/** @type {number} */ time) => ((time - profile.start) / length) * width;
     const ratio = window.devicePixelRatio;
-    for (const { id, button, canvas } of this.lanes) {
+    for (const [row, { id, button, canvas }] of this.lanes.entries()) {
       button.setAttribute("aria-pressed", String(state[state.lanes].includes(id)));
       canvas.width = width * ratio;
-      canvas.height = HEIGHT * ratio;
+      canvas.height = LANE_HEIGHT_PX * ratio;
       const context = canvas.getContext("2d");
       if (!context) continue;
       const style = getComputedStyle(canvas);
       context.scale(ratio, ratio);
       for (let n = 0; n < width; n++) {
-        const on = Math.min(activity.on[id * width + n] , 1) * (HEIGHT - 4);
-        const off = Math.min(activity.off[id * width + n], 1);
+        const on = Math.min(activity.on[row * width + n], 1) * (LANE_HEIGHT_PX - 4);
+        const off = Math.min(activity.off[row * width + n], 1);
         context.fillStyle = style.getPropertyValue("--off");
-        if (off > 0) context.fillRect(n, HEIGHT - 3, 1, 3 * off);
+        if (off > 0) context.fillRect(n, LANE_HEIGHT_PX - 3, 1, 3 * off);
         context.fillStyle = style.getPropertyValue("--on");
-        if (on > 0) context.fillRect(n, HEIGHT - 4 - on, 1, on);
+        if (on > 0) context.fillRect(n, LANE_HEIGHT_PX - 4 - on, 1, on);
       }
       context.fillStyle = style.getPropertyValue("--veil");
-      context.fillRect(0, 0, x(from), HEIGHT);
-      context.fillRect(x(to), 0, width - x(to), HEIGHT);
+      context.fillRect(0, 0, x(from), LANE_HEIGHT_PX);
+      context.fillRect(x(to), 0, width - x(to), LANE_HEIGHT_PX);
     }
   }
 
   /**
-   * The weight on and off a CPU of each lane, by column, as a share of the column's time.
-   * @param {Int32Array} lane
+   * The weight on and off a CPU of each lane that is shown, by column, as a share of the column's time.
    * @param {number} width
    */
-  activity(lane, width) {
-    const { profile } = this;
-    if (this.cached?.lane === lane && this.cached.width === width) return this.cached;
-    const count = Math.max(profile.cpuCount, profile.header.threads.length);
-    const on = new Float64Array(count * width);
-    const off = new Float64Array(count * width);
+  activity(width) {
+    const { profile, lanes } = this;
+    if (this.cached?.lanes === lanes && this.cached.width === width) return this.cached;
+    const [laneOf, count] = this.laneOfSamples();
+    const rows = new Int32Array(count).fill(-1);
+    lanes.forEach(({ lane }, row) => (rows[lane] = row));
+    const on = new Float64Array(lanes.length * width);
+    const off = new Float64Array(lanes.length * width);
     const scale = width / (profile.end - profile.start || 1);
     for (let n = 0; n < profile.sampleCount; n++) {
+      const row = rows[laneOf[n]];
+      if (row < 0) continue;
       const begin = (profile.beginOf(n) - profile.start) * scale;
       const end = (profile.time[n] - profile.start) * scale;
       const into = profile.isOff(n) ? off : on;
       for (let column = Math.floor(begin); column <= end && column < width; column++) {
         const part = Math.min(end, column + 1) - Math.max(begin, column);
-        into[lane[n] * width + column] += Math.max(part, 0);
+        into[row * width + column] += Math.max(part, 0);
       }
     }
-    return (this.cached = { lane, width, on, off });
+    return (this.cached = { lanes, width, on, off });
   }
 }

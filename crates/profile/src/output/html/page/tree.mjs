@@ -139,8 +139,8 @@ class TreeShape {
       const caller = profile.parent[n];
       let parent = this.map[caller];
       if (focused) {
-        const met = focused[caller];
-        focused[n] = met + (met < focus.length && fn === focus[met] ? 1 : 0);
+        const above = focused[caller];
+        focused[n] = above + (above < focus.length && fn === focus[above] ? 1 : 0);
         if (focused[n] < focus.length) {
           this.map[n] = -1;
           continue;
@@ -389,18 +389,18 @@ export class CalleeTree {
 
   /**
    * The outermost nodes of functions.
-   * @param {(fn: number) => boolean} isMeant
+   * @param {(fn: number) => boolean} isWanted
    */
-  outermost(isMeant) {
+  outermost(isWanted) {
     /** @type {number[]} */
     const found = [];
     let inside = 0;
     this.walk(
       (node) => {
-        if (isMeant(this.functions[node]) && inside++ === 0) found.push(node);
+        if (isWanted(this.functions[node]) && inside++ === 0) found.push(node);
       },
       (node) => {
-        if (isMeant(this.functions[node])) inside -= 1;
+        if (isWanted(this.functions[node])) inside -= 1;
       },
     );
     return found;
@@ -768,12 +768,20 @@ export function withoutTemplateArguments(name) {
   let short = "";
   for (let n = 0; n < name.length; n++) {
     const letter = name[n];
-    const before = name.slice(0, n);
-    const isOperator = /operator(<=?>?|<<|>|>>|->)?$/.test(before) || name[n - 1] === "-" || name[n - 1] === "=";
-    if (letter === "<" && !isOperator && n > 0 && !/[\s(&*]$/.test(before)) {
-      if (depth++ === 0) short += "<…>";
-    } else if (letter === ">" && depth > 0 && !isOperator) depth -= 1;
-    else if (depth === 0) short += letter;
+    if (letter === "<" || letter === ">") {
+      // As long as the longest operator's name.
+      const before = name.slice(Math.max(n - "operator<=>".length, 0), n);
+      const isOperator = /(operator(<=?>?|<<|>|>>|->)?|-|=)$/.test(before);
+      if (letter === "<" && !isOperator && /[^\s(&*]$/.test(before)) {
+        if (depth++ === 0) short += "<…>";
+        continue;
+      }
+      if (letter === ">" && !isOperator && depth > 0) {
+        depth -= 1;
+        continue;
+      }
+    }
+    if (depth === 0) short += letter;
   }
   return short;
 }
