@@ -37,13 +37,17 @@ pub struct AttachOptions {
     /// thread (state `D`) may never stop; the others stay stopped meanwhile. If threads are started
     /// constantly, the search for new ones ends after this time.
     pub stop_timeout: Duration,
+    /// The longest time for which the process is stopped. Then it resumes, as by
+    /// [`Process::resume`]: what was not read by then cannot be read. `None`: until it is resumed.
+    pub max_stop: Option<Duration>,
 }
 
 impl Default for AttachOptions {
-    /// One second.
+    /// One second to stop, and no limit after that.
     fn default() -> Self {
         AttachOptions {
             stop_timeout: STOP_TIMEOUT,
+            max_stop: None,
         }
     }
 }
@@ -79,8 +83,14 @@ pub struct Process {
 /// Whether the process is still stopped.
 #[derive(Debug)]
 enum StopState {
-    Active { tracer: Arc<Tracer>, since: Instant },
-    Finished(Duration),
+    Active {
+        tracer: Arc<Tracer>,
+        since: Instant,
+    },
+    Finished {
+        stopped: Duration,
+        was_released: bool,
+    },
 }
 
 /// The tracing thread's report about the threads that it stopped.
@@ -111,8 +121,9 @@ impl Process {
         let pid = process_of(pid)?;
         let before = ProcFiles::read(living_thread(pid))?;
         let tracer = Arc::new(Tracer::start()?);
-        let timeout = options.stop_timeout;
-        tracer.run(move |state| *state = Some(Tracees::new(pid, timeout)))?;
+        let (timeout, max_stop) = (options.stop_timeout, options.max_stop);
+        let tracees = Tracees::new(pid, timeout).with_max_stop(max_stop);
+        tracer.run(move |state| *state = Some(tracees))?;
         Process::stop(pid, before, tracer)
     }
 
@@ -207,8 +218,19 @@ impl Process {
     #[must_use]
     pub fn stopped(&self) -> Duration {
         match &*self.stop.borrow() {
-            StopState::Active { since, .. } => since.elapsed(),
-            StopState::Finished(duration) => *duration,
+            StopState::Active { tracer, since } => tracer
+                .stopped_until_release()
+                .unwrap_or_else(|| since.elapsed()),
+            StopState::Finished { stopped, .. } => *stopped,
+        }
+    }
+
+    /// Whether the process resumed by itself after [`AttachOptions::max_stop`].
+    #[must_use]
+    pub fn was_released(&self) -> bool {
+        match &*self.stop.borrow() {
+            StopState::Active { tracer, .. } => tracer.has_released(),
+            StopState::Finished { was_released, .. } => *was_released,
         }
     }
 
@@ -218,9 +240,14 @@ impl Process {
         let mut stop = self.stop.borrow_mut();
         if let StopState::Active { tracer, since } = &*stop {
             let released = tracer.run(|state| state.take().map(|mut tracees| tracees.release()));
-            let duration = released.ok().flatten().unwrap_or_else(|| since.elapsed());
+            let released = released.ok().flatten();
+            let stopped = released.or_else(|| tracer.stopped_until_release());
+            let was_released = tracer.has_released();
             // The tracing thread ends here, and releases everything that it still holds.
-            *stop = StopState::Finished(duration);
+            *stop = StopState::Finished {
+                stopped: stopped.unwrap_or_else(|| since.elapsed()),
+                was_released,
+            };
         }
         drop(stop);
         self.stopped()

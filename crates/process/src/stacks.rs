@@ -6,7 +6,7 @@ use unspool_rows::RuntimeAddr;
 use unspool_table_store::Store;
 
 use crate::snapshot_unwinder::{CallStack, SnapshotUnwinder, WalkDetail};
-use crate::{Process, ProcessError, Snapshot, Thread};
+use crate::{AttachOptions, Process, ProcessError, Snapshot, Thread};
 
 /// The size of the first copy of each stack, in bytes: larger than nearly all stacks.
 const FIRST_COPY_BYTES: u64 = 1 << 20;
@@ -25,6 +25,9 @@ pub struct StackOptions {
     /// Whether a running process stays stopped until [`ProcessStacks::resume`], so that memory
     /// other than its stacks can be read.
     pub stays_stopped: bool,
+    /// The longest time for which a copy stops a running process ([`AttachOptions::max_stop`]);
+    /// `None` for no limit.
+    pub max_stop: Option<Duration>,
 }
 
 impl Default for StackOptions {
@@ -35,6 +38,7 @@ impl Default for StackOptions {
             max_frames: 1_000_000,
             detail: WalkDetail::Frames,
             stays_stopped: false,
+            max_stop: None,
         }
     }
 }
@@ -98,6 +102,14 @@ impl<'a> ProcessStacks<'a> {
         let (process, before) = self.stopped?;
         Some(before + process.resume())
     }
+
+    /// The process, if it was let go at [`StackOptions::max_stop`]: what was not read by then is
+    /// missing.
+    #[must_use]
+    pub fn released(&self) -> Option<&'a Process> {
+        let (process, _) = self.stopped?;
+        process.was_released().then_some(process)
+    }
 }
 
 /// Walks the stacks of all threads of a running process, and passes them to `inspect`.
@@ -133,7 +145,10 @@ pub fn walk_stacks<R>(
     options: &StackOptions,
     inspect: impl FnOnce(&ProcessStacks<'_>) -> R,
 ) -> Result<R, ProcessError> {
-    let mut process = Process::attach(pid)?;
+    let mut attach_options = AttachOptions::default();
+    attach_options.max_stop = options.max_stop;
+    let attach = || Process::attach_with(pid, &attach_options);
+    let mut process = attach()?;
     let mut bytes = FIRST_COPY_BYTES;
     // Where earlier walks lacked memory. It need not be on a thread's main stack: a signal handler
     // can have an alternate stack.
@@ -157,7 +172,7 @@ pub fn walk_stacks<R>(
             let can_grow = bytes < MAX_COPY_BYTES && copied_before != Some(copied);
             let is_short = others.len() > known && can_grow;
             // A process that has exited meanwhile is inspected all the same.
-            match is_short.then(|| Process::attach(pid)) {
+            match is_short.then(attach) {
                 Some(Ok(again)) => again,
                 _ => return Ok(inspect(&stacks)),
             }

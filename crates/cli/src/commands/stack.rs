@@ -134,6 +134,9 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
     stacks.processes()
 }
 
+/// The longest time for which a process stands still.
+const MAX_STOP: Duration = Duration::from_secs(2);
+
 /// The state shared by all kinds of reports.
 struct StackCommand<'a> {
     args: &'a StackArgs,
@@ -239,6 +242,7 @@ impl StackCommand<'_> {
             },
             // The targets of pointers are not copied.
             stays_stopped: self.args.strings || self.args.locals,
+            max_stop: Some(MAX_STOP),
         }
     }
 
@@ -282,6 +286,13 @@ impl StackCommand<'_> {
             with_registers: self.args.registers,
         };
         report.read_and_resume();
+        if let Some(process) = stacks.released() {
+            output::notice(&format_args!(
+                "process {}: let go after {} s: what was not read by then is not shown",
+                process.pid(),
+                MAX_STOP.as_secs()
+            ));
+        }
         let layout = self.layout();
         self.sink.take(|out| match self.args.format {
             Format::Text => text::print(out, &report),

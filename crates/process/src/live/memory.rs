@@ -128,6 +128,9 @@ impl ProcessMemory {
     fn copy(&self, state: &mut ReadState, ranges: &[sys::RemoteRange]) -> usize {
         let mut bytes = vec![0; ranges.iter().map(|(_, size)| size).sum()];
         let mut at_once = state.read_by_syscall(self.pid, ranges, &mut bytes);
+        if !self.is_stopped() {
+            return 0;
+        }
         let mut rest = bytes.as_mut_slice();
         let mut taken = Vec::with_capacity(ranges.len());
         for (start, size) in ranges {
@@ -151,7 +154,7 @@ impl ProcessMemory {
     fn readable_mapping(&self, addr: RuntimeAddr) -> Result<&Mapping, Unreadable> {
         let mapping = self.mappings.find(addr).ok_or(Unreadable::unmapped(addr))?;
         let constant = !mapping.permissions.write;
-        if constant || self.tracer.strong_count() > 0 {
+        if constant || self.is_stopped() {
             Ok(mapping)
         } else {
             Err(Unreadable {
@@ -159,6 +162,11 @@ impl ProcessMemory {
                 reason: UnreadableReason::NotRecorded,
             })
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let tracer = self.tracer.upgrade();
+        tracer.is_some_and(|tracer| !tracer.has_released())
     }
 
     /// Ensures that the page with `addr` is in the cache.
@@ -211,7 +219,11 @@ impl ProcessMemory {
         let size = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
         let mut buffer = core::mem::take(&mut state.buffer);
         buffer.resize(size, 0);
-        let got = self.read_directly(state, start, &mut buffer);
+        let mut got = self.read_directly(state, start, &mut buffer);
+        // It may have resumed meanwhile.
+        if self.readable_mapping(RuntimeAddr(start)).is_err() {
+            got = 0;
+        }
         state
             .pages
             .insert_run(start / PAGE_BYTES, buffer.get(..got).unwrap_or(&[]));
@@ -261,6 +273,7 @@ impl ProcessMemory {
             let size = size.min(rest.len());
             let (rest, _) = rest.split_at_mut(size);
             let got = self.read_directly(&mut self.state.borrow_mut(), at.0, rest);
+            self.readable_mapping(at)?;
             if got == 0 {
                 return Err(Unreadable {
                     addr: at,

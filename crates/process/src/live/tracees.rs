@@ -30,6 +30,8 @@ const MAX_BUSY_POLLS: u32 = 64;
 pub(super) struct Tracees {
     pid: i32,
     timeout: Duration,
+    /// How long they may be stopped.
+    max_stop: Option<Duration>,
     list: BTreeMap<i32, Tracee>,
     stopped_at: Option<Instant>,
 }
@@ -62,9 +64,21 @@ impl Tracees {
         Tracees {
             pid,
             timeout,
+            max_stop: None,
             list: BTreeMap::new(),
             stopped_at: None,
         }
+    }
+
+    /// Limits how long they are stopped.
+    pub(super) fn with_max_stop(mut self, max_stop: Option<Duration>) -> Tracees {
+        self.max_stop = max_stop;
+        self
+    }
+
+    /// When they must be released.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.stopped_at?.checked_add(self.max_stop?)
     }
 
     /// Takes over threads that this thread traces already; `signalled` is one of them that stopped

@@ -374,6 +374,30 @@ fn a_thread_that_cannot_stop_is_named_and_the_others_are_shown() {
     running.await_state('S');
 }
 
+/// Whoever looks at a process may be kept busy by it, but does not keep it from running.
+#[test]
+fn a_process_resumes_after_the_longest_stop() {
+    let running = ready("threads.c", &["3"]);
+    let mut options = AttachOptions::default();
+    options.max_stop = Some(Duration::from_millis(1));
+    let process = Process::attach_with(running.pid(), &options).unwrap();
+    await_that("a release", || {
+        process.was_released() && states(running.pid()).iter().all(|(_, state)| *state != 't')
+    });
+    // It can change only its writable memory.
+    for mapping in process.mappings().as_slice() {
+        let read = process.memory().read(mapping.start, &mut [0; 8]);
+        if mapping.permissions.write {
+            assert_eq!(read.unwrap_err().reason, UnreadableReason::NotRecorded);
+        } else if mapping.path().is_some() && mapping.permissions.read {
+            assert_eq!(read, Ok(()), "{mapping:?}");
+        }
+    }
+    let stopped = process.stopped();
+    assert_eq!(process.resume(), stopped);
+    assert!(process.was_released());
+}
+
 #[test]
 fn attach_failures_have_a_reason() {
     let own = std::process::id();
