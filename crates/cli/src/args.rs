@@ -503,11 +503,11 @@ pub(crate) struct StackArgs {
     pub(crate) args: bool,
     /// Show the variables of functions, and of functions inlined there.
     ///
-    /// Needs debugging information. A process stands still until the report is made.
+    /// Needs debugging information. A process stands still meanwhile, for two seconds at most.
     #[arg(long, group = "values")]
     pub(crate) locals: bool,
-    /// Show the text that `char *` values point to. A process stands still until the report is
-    /// made.
+    /// Show the text that `char *` values point to. A process stands still meanwhile, for two
+    /// seconds at most.
     #[arg(long, requires = "values")]
     pub(crate) strings: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
@@ -1026,6 +1026,11 @@ impl CheckArgs {
             args.files.extend(behind);
         }
         args
+    }
+
+    /// Whether code of a file is executed.
+    pub(crate) fn runs_a_program(&self) -> bool {
+        self.step_args.run || self.call_args.call.is_some()
     }
 }
 

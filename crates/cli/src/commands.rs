@@ -36,6 +36,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
 use unspool_elf::{ElfFile, ModuleError};
+use unspool_files::environment::variable;
 use unspool_files::output::replace;
 use unspool_files::{Input, open_input};
 use unspool_table_store::{
@@ -109,10 +110,9 @@ fn store(no_cache: bool, tables: Option<TableFormArg>) -> anyhow::Result<Store> 
 
 fn tables_by_environment() -> anyhow::Result<TableFormArg> {
     const NAME: &str = "UNSPOOL_TABLES";
-    let value = std::env::var_os(NAME).unwrap_or_default();
-    if value.is_empty() {
+    let Some(value) = variable(NAME) else {
         return Ok(TableFormArg::Compact);
-    }
+    };
     let value = value.to_string_lossy();
     let tables = TableFormArg::from_str(&value, false);
     tables.map_err(|_| anyhow!("{NAME} is \"{value}\": it can be compact or native"))
@@ -120,7 +120,7 @@ fn tables_by_environment() -> anyhow::Result<TableFormArg> {
 
 /// The files of that name in the folders of `PATH`, in their order.
 fn in_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
-    let folders = env::var_os("PATH").unwrap_or_default();
+    let folders = variable("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&folders).collect();
     let files = folders.into_iter().map(move |folder| folder.join(name));
     files.filter(|path| path.is_file())

@@ -3,11 +3,13 @@
 mod args;
 mod commands;
 mod output;
+mod privileges;
 mod text;
 
 use std::env;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::FromArgMatches as _;
 
 use args::{Command, CommandLine};
@@ -46,6 +48,7 @@ fn as_unspool() -> anyhow::Result<ExitCode> {
 }
 
 fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    privileges::restrict(command).context("cannot give up privileges")?;
     match command {
         Command::Record(record) => commands::record::run(record),
         Command::Doctor(doctor) => commands::doctor::run(doctor),

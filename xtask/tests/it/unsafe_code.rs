@@ -74,6 +74,44 @@ fn opens_a_file(line: &str) -> bool {
     })
 }
 
+/// Sources that read variables of the environment by themselves, and which.
+const READERS: &[(&str, &str)] = &[
+    ("cli/src/commands/record/display.rs", "\"TERM\""),
+    (
+        "cli/src/commands/report/names.rs",
+        "\"DEBUGINFOD_PROGRESS\"",
+    ),
+    ("files/src/environment.rs", "name"),
+    ("testing/", ""),
+];
+
+#[test]
+fn the_environment_is_read_by_one_crate() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(&crates).unwrap() {
+        sources(&entry.unwrap().path().join("src"), &mut paths);
+    }
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        let code = code.split("#[cfg(all(test, ").next().unwrap();
+        let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
+        for argument in ["env::var(", "env::var_os("]
+            .iter()
+            .flat_map(|call| code.split(call).skip(1))
+        {
+            let is_known = |(prefix, variable): &(&str, &str)| {
+                name.starts_with(prefix) && argument.starts_with(variable)
+            };
+            assert!(
+                READERS.iter().any(is_known),
+                "{name}: by `unspool_files::environment`"
+            );
+        }
+    }
+}
+
 #[test]
 fn files_are_opened_by_one_crate() {
     assert!(opens_a_file("let text = std::fs::read(path)?;") && opens_a_file("File::open(path)"));

@@ -175,7 +175,7 @@ fn artifacts(message: &Value) -> Vec<PathBuf> {
 
 /// The cargo that runs this program.
 fn program() -> OsString {
-    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+    unspool_files::environment::variable("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 /// The standard output of a program; its standard error is this program's.

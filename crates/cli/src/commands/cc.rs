@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 use unspool_assembly::{Assemble, AssembleError};
+use unspool_files::environment::variable;
 
 use crate::text::words::split_words;
 
@@ -33,9 +34,11 @@ impl Assemble for CcAssembler {
 
 impl CcAssembler {
     pub(super) fn from_environment() -> CcAssembler {
-        let mut command = of_variable("CC").into_iter();
+        let mut command = words_of_variable("CC").into_iter();
         let compiler = command.next().unwrap_or_else(|| "cc".into());
-        let flags = ["CPPFLAGS", "CFLAGS"].into_iter().flat_map(of_variable);
+        let flags = ["CPPFLAGS", "CFLAGS"]
+            .into_iter()
+            .flat_map(words_of_variable);
         CcAssembler {
             compiler,
             options: command.chain(flags).collect(),
@@ -152,7 +155,7 @@ fn as_operand(path: &Path) -> PathBuf {
 }
 
 /// The words of an environment variable.
-fn of_variable(name: &str) -> Vec<OsString> {
-    let value = env::var_os(name).unwrap_or_default();
+fn words_of_variable(name: &str) -> Vec<OsString> {
+    let value = variable(name).unwrap_or_default();
     split_words(value.as_bytes())
 }

@@ -1,7 +1,7 @@
 //! `unspool report` and `unspool diff`, on profiles of a program that is built here; names and
 //! lines are compared with addr2line's.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
@@ -13,7 +13,7 @@ use unspool_profile::{
     Time, WeightUnit,
 };
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_testing::{Finish as _, Folder, tool};
+use unspool_testing::{Finish as _, Folder, RunningProgram, await_that, tool};
 
 use crate::harness;
 use crate::json;
@@ -623,7 +623,7 @@ fn unusable_files_are_reported() {
     assert!(empty.ends_with("text: the file is empty\n"), "{empty}");
     let directory = fails(&["report", folder.to_str().unwrap()]);
     assert!(
-        directory.ends_with(": a directory, not a regular file\n"),
+        directory.ends_with(": a folder, not a regular file\n"),
         "{directory}"
     );
     assert!(fails(&["report", "/nonexistent"]).contains("/nonexistent: No such file"));
@@ -777,4 +777,30 @@ fn a_function_has_one_name_whatever_is_known_of_it() {
         unnamed.iter().all(|name| without.contains(name)),
         "{without:?}"
     );
+}
+
+/// Whoever made a recording gains nothing of root's from a fault of its reader.
+#[test]
+fn recordings_are_read_without_privileges() {
+    // CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_SYSLOG.
+    const KEPT: u64 = 0xe | 1 << 34;
+    let folder = Folder::new();
+    folder.tool("mkfifo", "pipe");
+    // Never ends, since it is also open for writing.
+    let pipe = File::options().read(true).write(true);
+    let _pipe = pipe.open(folder.join("pipe")).unwrap();
+    for command in ["report", "script"] {
+        let reader = RunningProgram::start(&mut harness::unspool_in(&folder, &[command, "pipe"]));
+        await_that("a reader without privileges", || {
+            let status = fs::read_to_string(format!("/proc/{}/status", reader.pid())).unwrap();
+            let field = |name| {
+                status
+                    .lines()
+                    .find_map(|line| line.strip_prefix(name))
+                    .unwrap()
+            };
+            let held = u64::from_str_radix(field("CapPrm:").trim(), 16).unwrap();
+            field("NoNewPrivs:").trim() == "1" && held & !KEPT == 0
+        });
+    }
 }
