@@ -67,6 +67,22 @@ const ATTACKS: &[Attack] = &[
         name: "poisoned-cache",
         run: poisoned_cache,
     },
+    Attack {
+        name: "costly-perf-map",
+        run: |scene| costly_recording(scene, "perf-map"),
+    },
+    Attack {
+        name: "costly-jitdump",
+        run: |scene| costly_recording(scene, "jitdump"),
+    },
+    Attack {
+        name: "deep-stack",
+        run: |scene| long_stop(scene, "deep"),
+    },
+    Attack {
+        name: "nested-values",
+        run: |scene| long_stop(scene, "nested"),
+    },
 ];
 
 /// The attacker's user and group ID.
@@ -137,7 +153,7 @@ pub fn run(options: &AttackOptions, out: &mut impl Write) -> Result<bool, Error>
     Ok(is_clean)
 }
 
-fn build() -> Result<PathBuf, Error> {
+pub(crate) fn build() -> Result<PathBuf, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--package", "unspool-cli"]);
@@ -263,6 +279,33 @@ impl Scene {
         }
     }
 
+    /// The most memory that the command had, in bytes.
+    fn peak(&self, command: &mut Command) -> Result<u64, Error> {
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut peak = 0;
+        let status = loop {
+            // `timeout` has started it.
+            for pid in children(&child.id().to_string()) {
+                let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+                let size = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+                let size = size.and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok());
+                peak = peak.max(size.unwrap_or(0_u64) << 10);
+            }
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        if status.success() {
+            Ok(peak)
+        } else {
+            Err(format!("{command:?}: {status}").into())
+        }
+    }
+
     fn succeed(&self, command: &mut Command) -> Result<String, Error> {
         let output = self.survive(command)?;
         if output.status.success() {
@@ -271,6 +314,95 @@ impl Scene {
             Err(output_text(command, &output).into())
         }
     }
+}
+
+/// A process of the attacker's that costs much, ready to be looked at, and the file with the longest
+/// time for which it stood still.
+struct CostlyProcess {
+    child: KilledChild,
+    longest_stop: PathBuf,
+}
+
+impl CostlyProcess {
+    fn start(scene: &Scene, mode: &str) -> Result<CostlyProcess, Error> {
+        let program = scene.compile("costly.c", "costly", &["-g", "-pthread"])?;
+        let longest_stop = scene.foreign_dir.join(mode);
+        let arguments = [mode.as_ref(), longest_stop.as_os_str()];
+        let child = scene.spawn(STRANGER, &program, &arguments)?;
+        // It makes its stack at once, and code after a description of that.
+        thread::sleep(Duration::from_millis(500));
+        let makes_code = !matches!(mode, "deep" | "nested");
+        let begun = Instant::now();
+        while makes_code
+            && !fs::read_to_string(format!("/proc/{}/maps", pid(&child)))?.contains(" rwxp ")
+        {
+            if begun.elapsed() > Duration::from_secs(60) {
+                return Err("a costly process does not begin".into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(CostlyProcess {
+            child,
+            longest_stop,
+        })
+    }
+
+    fn longest_stop(&self) -> Result<Duration, Error> {
+        let bytes = fs::read(&self.longest_stop)?;
+        let nanoseconds = u64::from_le_bytes(bytes.as_slice().try_into()?);
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+}
+
+impl Drop for CostlyProcess {
+    fn drop(&mut self) {
+        let pid = pid(&self.child);
+        for name in [format!("perf-{pid}.map"), format!("jit-{pid}.dump")] {
+            let _ = fs::remove_file(Path::new("/tmp").join(name));
+        }
+    }
+}
+
+/// A process that describes more code than there is memory. It costs root's recording 64 MiB more than
+/// another process at most.
+fn costly_recording(scene: &Scene, mode: &str) -> Result<(), Error> {
+    const MAX_COST_BYTES: u64 = 64 << 20;
+    let cost = |mode: &str| -> Result<u64, Error> {
+        let process = CostlyProcess::start(scene, mode)?;
+        let mut record = scene.unspool(30);
+        record.args(["record", "-d", "1", "-p", &pid(&process.child), "-o"]);
+        scene.peak(record.arg(scene.folder.join("profile")))
+    };
+    let (usual, costly) = (cost("nothing")?, cost(mode)?);
+    if costly <= usual + MAX_COST_BYTES {
+        Ok(())
+    } else {
+        Err(format!("{} MiB of memory, usually {}", costly >> 20, usual >> 20).into())
+    }
+}
+
+/// A process whose stack or variables are endless. Root's reports let it go within two seconds.
+fn long_stop(scene: &Scene, mode: &str) -> Result<(), Error> {
+    // The last half is for a busy machine: it was stopped for two seconds.
+    const MAX_STOP: Duration = Duration::from_millis(2500);
+    let process = CostlyProcess::start(scene, mode)?;
+    let values = [
+        "--locals",
+        "--strings",
+        "--registers",
+        "--max-frames",
+        "1000",
+    ];
+    for options in [&[][..], &["--args", "--max-frames", "1000"], &values] {
+        let mut stack = scene.unspool(60);
+        stack.arg("stack").args(options).arg(pid(&process.child));
+        scene.succeed(&mut stack)?;
+        let stop = process.longest_stop()?;
+        if stop > MAX_STOP {
+            return Err(format!("{options:?}: it stood still for {stop:?}").into());
+        }
+    }
+    Ok(())
 }
 
 fn output_text(command: &Command, output: &Output) -> String {

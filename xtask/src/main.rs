@@ -8,7 +8,8 @@ use std::process::{Command, ExitCode};
 use xtask::clients::compare as clients;
 use xtask::{
     Error, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle, dist,
-    outline, packages, readelf_all, script_compare, sframe_suite, shared_objects, tidy,
+    long_run, mutate, outline, packages, readelf_all, script_compare, seeds, sframe_suite,
+    shared_objects, tidy,
 };
 
 const USAGE: &str = "\
@@ -25,6 +26,11 @@ usage: cargo xtask TASK
   tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
                               docs/security.md speaks of (as root); --help says more
+  long-run [--minutes N]      record all processes for an hour (N minutes) while many come and go: do the
+                              recorder's memory and descriptors stay as they are? (as root)
+  seeds                       make first inputs of the fuzz targets, in fuzz/corpus
+  mutate [--rounds N]         run every command that reads files on changed ones: does it end by itself, within
+                              limits of time and memory? --help says more
   bench-peers                 build the peers of the benchmark `walk` that Debian's current
                               release does not have: fetches and compiles libunwind and `unwinding`
   bench-peers --next          unpack the newest perf, gdb and elfutils from Debian's next release into a
@@ -102,6 +108,21 @@ fn run() -> Result<ExitCode, Error> {
             packages::setup(&mut io::stdout().lock())?;
             let options = attack::AttackOptions::parse(args.into_iter())?;
             attack::run(&options, &mut io::stdout().lock())?
+        }
+        Some("long-run") => long_run::run(args, &mut io::stdout().lock())?,
+        Some("seeds") => {
+            packages::setup(&mut io::stdout().lock())?;
+            seeds::run_all(&mut io::stdout().lock())?;
+            true
+        }
+        Some("mutate") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(mutate::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let options = mutate::MutateOptions::parse(args.into_iter())?;
+            mutate::run(&options, &mut io::stdout().lock())?
         }
         Some("bench-peers") => {
             bench_peers::run(args, &mut io::stdout().lock())?;
