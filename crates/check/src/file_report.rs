@@ -1,4 +1,4 @@
-//! What is reported of a file: its findings by severity and author, with suppressions.
+//! The report of a file: its findings by severity and author, with suppressions.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -176,6 +176,15 @@ impl FileChecker<'_> {
         declared: &DeclaredTable,
         origins: CodeOrigins,
     ) -> Result<FileReport, SubjectError> {
+        Ok(self.check_and_count(declared, origins)?.0)
+    }
+
+    /// The report, and the number of findings before those are left out that are not asked for.
+    fn check_and_count(
+        &mut self,
+        declared: &DeclaredTable,
+        origins: CodeOrigins,
+    ) -> Result<(FileReport, usize), SubjectError> {
         let file = self.file;
         let has_lines = origins.has_hand_written();
         let lines = has_lines.then(|| Lines::new(Arc::clone(file), self.debug, &[]));
@@ -195,9 +204,10 @@ impl FileChecker<'_> {
             remarks: Vec::new(),
             lacks_lines: false,
         };
+        let count = report.findings.len();
         let locator = FindingLocator::new(file, self.debug, &subject, &report.findings);
         let Some(mut locator) = locator else {
-            return Ok(checked);
+            return Ok((checked, count));
         };
         let ownership = CodeOwnership::new(file, self.options.own.as_deref());
         checked.lacks_lines = ownership.lacks_lines();
@@ -230,7 +240,7 @@ impl FileChecker<'_> {
             located.after_line = self.suppressor.line_before(&located);
             checked.findings.push(located);
         }
-        Ok(checked)
+        Ok((checked, count))
     }
 
     /// Checks an object file that has code and no table. `None` if the file cannot be checked
@@ -254,8 +264,8 @@ impl FileChecker<'_> {
         } else {
             CodeOrigins::from(CodeOrigin::HandWritten)
         };
-        let checked = self.check(&bare, origins)?;
-        Ok(Some(checked).filter(|checked| !checked.findings.is_empty()))
+        let (checked, count) = self.check_and_count(&bare, origins)?;
+        Ok((count > 0).then_some(checked))
     }
 }
 

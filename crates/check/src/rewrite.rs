@@ -193,8 +193,8 @@ impl RowRewriter<'_> {
         own: &Table,
         repaired: &Table,
     ) -> Result<Vec<u8>, RowRewriteError> {
-        let there = tables::read_if_any_from(file, TableSource::EhFrame);
-        if there.map_err(SubjectError::from)?.fdes().is_empty() {
+        let existing = tables::read_if_any_from(file, TableSource::EhFrame);
+        if existing.map_err(SubjectError::from)?.fdes().is_empty() {
             return Err(RowRewriteError::NotEhFrame { file: name(file) });
         }
         let made = match file.kind() {

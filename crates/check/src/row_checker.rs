@@ -350,31 +350,33 @@ impl<'t> RowChecker<'t> {
     }
 
     /// Downgrades refuted registers to unproven if the row finds the value that another row of the
-    /// entry declares by a private convention. So are those that code overwrites before it enters
-    /// another context: its caller never needs them.
+    /// entry declares by a private convention. So are those that code at `pc` overwrites before it
+    /// enters another context, further on: its caller never needs them. The rows of the entry have
+    /// their starts.
     pub(crate) fn excuse_agreements(
         &self,
         found: &mut RowVerdicts,
         row: &DeclaredRow,
-        state: &AbstractState,
-        of_entry: &[&DeclaredRow],
+        (pc, state): (u64, &AbstractState),
+        of_entry: &[(u64, &DeclaredRow)],
     ) {
-        let mut others = of_entry.iter();
-        let is_left = others.any(|other| other.enters_context(self.abi_info));
+        let is_left = of_entry
+            .iter()
+            .any(|(start, other)| *start > pc && other.enters_context(self.abi_info));
         let declared_rules = row.preserved.iter().zip(&mut found.preserved);
         for (at, (place, verdict)) in declared_rules.enumerate() {
             let RuleLocation::Register(other, offset) = *place else {
                 continue;
             };
-            if is_left && self.abi_info.preserved.get(at) == Some(&other) {
+            if is_left && offset == 0 && self.abi_info.preserved.get(at) == Some(&other) {
                 *verdict = (*verdict).min(Verdict::Unproven);
             }
             let above = state.get(other).plus(offset).distance_from(self.cfa);
             let is_agreed = |above| {
-                let says = |other: &DeclaredRow| {
+                let says = |(_, other): &(u64, &DeclaredRow)| {
                     other.preserved.get(at) == Some(&RuleLocation::CfaValue(above))
                 };
-                of_entry.iter().copied().any(says)
+                of_entry.iter().any(says)
             };
             if *verdict == Verdict::Refuted && above.is_some_and(is_agreed) {
                 *verdict = Verdict::Unproven;

@@ -510,10 +510,10 @@ impl CheckSubject<'_> {
         {
             let rows = self.table().rows(fde);
             let of_entry: Vec<_> = rows
-                .filter_map(|row| self.row_checker.declared(row.row))
+                .filter_map(|row| Some((row.start.0, self.row_checker.declared(row.row)?)))
                 .collect();
             self.row_checker
-                .excuse_agreements(&mut found, declared, state, &of_entry);
+                .excuse_agreements(&mut found, declared, (pc, state), &of_entry);
         }
         row.verdicts = Some(match &row.verdicts {
             Some(known) => known.join(&found),

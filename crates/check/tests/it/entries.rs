@@ -515,28 +515,38 @@ inner:  mov %edi, %eax
 /// Code that enters another context overwrites registers that its caller never needs.
 #[test]
 fn registers_on_the_way_to_another_context_are_not_refuted() {
-    let body = |context: &str| {
+    let body = |[before, context, behind]: [&str; 3]| {
         format!(
-            "mov 16(%rdi), %r8
+            "{before}
+        mov 16(%rdi), %r8
         mov 24(%rdi), %rdx
         mov %esi, %ebx
         test %ebx, %ebx
         {context}
         mov (%rdi), %rbx
         mov %r8, %rsp
-        jmp *%rdx"
+        jmp *%rdx
+        {behind}"
         )
     };
     let context = ".cfi_def_cfa %rdi, 0
         .cfi_register %rsp, %r8
         .cfi_register %rip, %rdx
         .cfi_offset %rbx, 0";
-    let worst = |context: &str| {
-        let (report, _) = report(&function("f", &body(context)), "f");
+    let worst = |parts: [&str; 3]| {
+        let (report, _) = report(&function("f", &body(parts)), "f");
         report.findings.iter().map(|it| it.severity).max()
     };
-    assert_eq!(worst(context), Some(Severity::Unproven));
-    assert_eq!(worst(""), Some(Severity::Refuted));
+    assert_eq!(worst(["", context, ""]), Some(Severity::Unproven));
+    assert_eq!(worst(["", "", ""]), Some(Severity::Refuted));
+    // Code behind the context is not on the way to it.
+    let context = format!(".cfi_remember_state\n{context}");
+    let returns = ".cfi_restore_state
+1:      mov %esi, %ebx
+        ret";
+    let jumps = "test %esi, %esi
+        js 1f";
+    assert_eq!(worst([jumps, &context, returns]), Some(Severity::Refuted));
 }
 
 /// A part that only a function's jump enters is blamed itself, and not the function.

@@ -207,6 +207,14 @@ fn objects_without_a_table_are_reported_with_a_remedy() {
         assert!(found.contains(remedy), "{found}");
         assert_eq!(report.severities().count(), 1, "{found}");
     }
+    // Clean, as far as its own code goes.
+    let bare = Arc::new(ElfFile::open(folder.join("f.o")).unwrap());
+    let own = CheckOptions {
+        own: Some("/elsewhere".into()),
+        ..options()
+    };
+    let report = FileReport::from_elf(&bare, &DebugFiles::default(), &own, &mut suppressor());
+    assert_eq!(report.unwrap().severities().count(), 0);
     let data = Arc::new(ElfFile::open(folder.join("data.o")).unwrap());
     let none = FileReport::from_elf(&data, &DebugFiles::default(), &options(), &mut suppressor());
     let error = none.unwrap_err();
