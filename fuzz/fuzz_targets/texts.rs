@@ -20,6 +20,6 @@ fuzz_target!(|data: &str| {
         AssemblySource::preprocessed(data),
     ] {
         assert_eq!(source.to_string(), data);
-        source.condition_around(1);
+        let _ = source.condition_around(1);
     }
 });
