@@ -49,6 +49,7 @@ pub mod fast_row;
 pub mod hdr;
 pub mod instruction;
 pub mod lookup;
+pub mod lsda;
 #[cfg(feature = "alloc")]
 mod opcode;
 pub mod pointer;

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use unspool_cfi::byte_reader::ByteReader;
-use unspool_cfi::pointer::{PointerBases, PointerEncoding};
+use unspool_cfi::lsda::{self, CallSite};
 use unspool_cfi::{CfiError, CfiSection, SectionKind};
 use unspool_code_analysis::Landing;
 use unspool_elf::ElfFile;
@@ -50,17 +50,20 @@ pub fn landings(file: &ElfFile, lsda: Vaddr, start: Vaddr, into: &mut Vec<Landin
         return;
     };
     let section = section_of_areas(file, lsda, data);
-    let mut cursor = ByteReader::new(data, 0, data.len() as u64, section.abi.endian);
-    let _ = LsdaReader::new(&section, Some(start)).read(&mut cursor, |base, site| {
+    let mut reader = ByteReader::new(data, 0, data.len() as u64, section.abi.endian);
+    let Ok(mut area) = lsda::Lsda::parse(&section, Some(start), &mut reader) else {
+        return;
+    };
+    while let Ok(Some(site)) = area.next_call_site() {
         if site.pad != 0 {
             let from = start.offset(site.start).0;
             into.push(Landing {
                 start: from,
                 end: from.saturating_add(site.length),
-                pad: base.unwrap_or(start).offset(site.pad).0,
+                pad: area.pad_base.unwrap_or(start).offset(site.pad).0,
             });
         }
-    });
+    }
 }
 
 /// Sections of LSDAs have this name, or this name followed by a dot and a suffix.
@@ -84,7 +87,7 @@ pub(crate) fn lsdas(file: &ElfFile) -> HashSet<Lsda> {
             end = address.0.saturating_add(section.size);
             let section = section_of_areas(file, address, data);
             // LSDAs behind damage are not found.
-            let _ = LsdaReader::new(&section, None).read_all(&mut areas);
+            let _ = LsdaReader { section: &section }.read_all(&mut areas);
         }
     }
     areas
@@ -102,68 +105,12 @@ fn section_of_areas<'d>(file: &ElfFile, address: Vaddr, data: &'d [u8]) -> CfiSe
     }
 }
 
-/// A record of a call-site table.
-struct CallSiteRecord {
-    start: u64,
-    length: u64,
-    pad: u64,
-    /// Offset of the first action in the action table, plus 1; 0 if there is only a cleanup.
-    action: u64,
-}
-
-/// Reads LSDAs of one section.
+/// Reads the LSDAs of one section.
 struct LsdaReader<'s, 'd> {
     section: &'s CfiSection<'d>,
-    bases: PointerBases<'s, 'd>,
 }
 
-impl<'s, 'd> LsdaReader<'s, 'd> {
-    /// `function` is the function's start, if known.
-    fn new(section: &'s CfiSection<'d>, function: Option<Vaddr>) -> Self {
-        let bases = PointerBases {
-            section,
-            address_size: section.abi.arch.spec().address_size,
-            function,
-        };
-        LsdaReader { section, bases }
-    }
-
-    /// Reads an LSDA up to the end of its call-site table and reports each call site. It also
-    /// reports the base of the pads, if that is not the function's start. Returns the end of the
-    /// types, if there are any.
-    fn read(
-        &self,
-        reader: &mut ByteReader<'d>,
-        mut see: impl FnMut(Option<Vaddr>, CallSiteRecord),
-    ) -> Result<Option<u64>, CfiError> {
-        let bases = &self.bases;
-        let encoding = PointerEncoding(reader.u8()?);
-        let base = if encoding.is_omitted() {
-            None
-        } else {
-            Some(bases.address(reader, encoding)?)
-        };
-        let types = if PointerEncoding(reader.u8()?).is_omitted() {
-            None
-        } else {
-            let length = reader.uleb()?;
-            Some(reader.offset().saturating_add(length))
-        };
-        let encoding = PointerEncoding(reader.u8()?);
-        let length = reader.uleb()?;
-        let mut table = reader.split(length)?;
-        while !table.is_empty() {
-            let record = CallSiteRecord {
-                start: bases.address(&mut table, encoding)?.0,
-                length: bases.address(&mut table, encoding)?.0,
-                pad: bases.address(&mut table, encoding)?.0,
-                action: table.uleb()?,
-            };
-            see(base, record);
-        }
-        Ok(types)
-    }
-
+impl LsdaReader<'_, '_> {
     fn read_all(&self, areas: &mut HashSet<Lsda>) -> Result<(), CfiError> {
         let (data, endian) = (self.section.data, self.section.abi.endian);
         let size = data.len() as u64;
@@ -171,15 +118,17 @@ impl<'s, 'd> LsdaReader<'s, 'd> {
         while let Some(zeros) = cursor.rest().iter().position(|byte| *byte != 0) {
             cursor.take(zeros as u64)?;
             let (mut sites, mut actions) = (Some(Vec::new()), HashSet::new());
-            let types = self.read(&mut cursor, |base, record| {
+            let mut area = lsda::Lsda::parse(self.section, None, &mut cursor)?;
+            while let Some(record) = area.next_call_site()? {
                 actions.extend(record.action.checked_sub(1));
                 // With another base, the pads' distance from the function is not known.
-                let site = LsdaCallSite::from_record(&record).filter(|_| base.is_none());
+                let site = LsdaCallSite::from_record(&record).filter(|_| area.pad_base.is_none());
                 sites = sites
                     .take()
                     .zip(site)
                     .and_then(|(sites, site)| ascending(sites, site));
-            })?;
+            }
+            let types = area.types_end;
             if let Some(types) = types {
                 let end = self
                     .end(cursor.offset(), types, actions)?
@@ -238,7 +187,7 @@ fn ascending(mut sites: Vec<LsdaCallSite>, site: LsdaCallSite) -> Option<Vec<Lsd
 
 impl LsdaCallSite {
     /// `None`: functions are not that large.
-    fn from_record(record: &CallSiteRecord) -> Option<LsdaCallSite> {
+    fn from_record(record: &CallSite) -> Option<LsdaCallSite> {
         let narrow = |number: u64| u32::try_from(number).ok();
         Some(LsdaCallSite {
             start: narrow(record.start)?,
