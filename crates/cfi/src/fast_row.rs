@@ -6,36 +6,42 @@
 //! else, including all faults, is left to the evaluator: a fast row never contradicts the
 //! evaluator.
 
-use unspool_rows::{CfaRule, Expression, Register, RegisterRule, Vaddr, leb128};
+use unspool_rows::{CfaRule, Expression, Pointer, Register, RegisterRule, Vaddr, leb128};
 
 use crate::CfiSection;
 use crate::byte_reader::number;
 use crate::entry::{Cie, ParsedFde};
 use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE_BYTES, MAX_EXPRESSION_BYTES};
 
-/// The rules of the CFA, of the return address, and of two more registers at an address. It is not
-/// a row of a signal frame, and its return address is not signed.
+/// The rules of the CFA, of the return address, and of `N` more registers at an address. It is not a
+/// row of a signal frame, and its return address is not signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FastRow<'a> {
+pub struct FastRow<'a, const N: usize = 2> {
     /// The rule of the CFA.
     pub cfa: CfaRule<'a>,
     /// The rule of the return address.
     pub return_address: Option<RegisterRule<'a>>,
     /// The rules of the requested registers.
-    pub watched: [Option<RegisterRule<'a>>; 2],
+    pub watched: [Option<RegisterRule<'a>>; N],
+    /// The size of pushed arguments (`DW_CFA_GNU_args_size`), in bytes.
+    pub args_size: u64,
     /// The entry's first address.
     pub start: Vaddr,
     /// One past the entry's last address.
     pub end: Vaddr,
+    /// The personality routine.
+    pub personality: Option<Pointer>,
+    /// The language-specific data area.
+    pub lsda: Option<Pointer>,
 }
 
-/// The maximum number of saved states.
-const MAX_SAVED_STATES: usize = 4;
+/// The maximum number of saved states: compilers save one at a time.
+const MAX_SAVED_STATES: usize = 2;
 
 /// A row cannot overflow if all its registers are numbered below its maximum number of rules.
 const MAX_SET_RULES: u64 = unspool_rows::Row::MAX_RULES as u64;
 
-impl<'a> FastRow<'a> {
+impl<'a, const N: usize> FastRow<'a, N> {
     /// Computes the rules of `fde` at `pc`, which it covers; reads no further than there. `None`
     /// leaves the row, or its fault, to an evaluator.
     pub(crate) fn lookup(
@@ -43,69 +49,80 @@ impl<'a> FastRow<'a> {
         cie: &Cie<'a>,
         fde: &ParsedFde<'a>,
         pc: Vaddr,
-        watched: [Register; 2],
+        watched: [Register; N],
     ) -> Option<Self> {
-        let [first, second] = watched;
-        let registers = [cie.return_address, first, second];
-        let are_distinct = registers
-            .iter()
-            .all(|kept| registers.iter().filter(|other| kept == *other).count() == 1);
-        if cie.signal_frame || !are_distinct {
+        let is_distinct = |kept: &Register| {
+            *kept != cie.return_address
+                && watched.iter().filter(|other| kept == *other).count() == 1
+        };
+        if cie.signal_frame || !watched.iter().all(is_distinct) {
             return None;
         }
         let nothing = FastRowState {
             cfa: CfaRule::Undefined,
-            rules: [None; 3],
+            return_address: None,
+            watched: [None; N],
         };
         let mut reader = FastRowReader {
             section,
             cie,
-            registers,
+            watched,
             state: nothing,
             initial: nothing,
             remembered: [nothing; MAX_SAVED_STATES],
             depth: 0,
             changes: 0,
             expressions: 0,
+            args_size: 0,
         };
         // A CIE has no addresses: advances have no effect there.
         reader.follow(cie.instructions, fde.start, Vaddr(u64::MAX))?;
         reader.initial = reader.state;
         (reader.depth, reader.changes) = (0, 0);
         reader.follow(fde.instructions, fde.start, pc)?;
-        let [return_address, first, second] = reader.state.rules;
-        Some(FastRow {
-            cfa: reader.state.cfa,
+        let FastRowState {
+            cfa,
             return_address,
-            watched: [first, second],
+            watched,
+        } = reader.state;
+        Some(FastRow {
+            cfa,
+            return_address,
+            watched,
+            args_size: reader.args_size,
             start: fde.start,
             end: fde.end,
+            personality: cie.personality,
+            lsda: fde.lsda,
         })
     }
 }
 
 /// The row being built.
 #[derive(Clone, Copy)]
-struct FastRowState<'a> {
+struct FastRowState<'a, const N: usize> {
     cfa: CfaRule<'a>,
-    rules: [Option<RegisterRule<'a>>; 3],
+    return_address: Option<RegisterRule<'a>>,
+    watched: [Option<RegisterRule<'a>>; N],
 }
 
-struct FastRowReader<'s, 'a> {
+struct FastRowReader<'s, 'a, const N: usize> {
     section: &'s CfiSection<'a>,
     cie: &'s Cie<'a>,
-    registers: [Register; 3],
-    state: FastRowState<'a>,
-    initial: FastRowState<'a>,
-    remembered: [FastRowState<'a>; MAX_SAVED_STATES],
+    watched: [Register; N],
+    state: FastRowState<'a, N>,
+    initial: FastRowState<'a, N>,
+    remembered: [FastRowState<'a, N>; MAX_SAVED_STATES],
     depth: usize,
     /// The number of rules set while a state was saved: each is at most one change to undo.
     changes: usize,
     /// The total length of all expressions so far, in bytes: an upper bound for each row.
     expressions: usize,
+    /// Not part of a state: as for libgcc, restoring one does not change it.
+    args_size: u64,
 }
 
-impl<'a> FastRowReader<'_, 'a> {
+impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
     /// Follows instructions up to the one that passes `pc`. The first is at `start`.
     fn follow(&mut self, instructions: &'a [u8], start: Vaddr, pc: Vaddr) -> Option<()> {
         let mut rest = instructions;
@@ -153,10 +170,10 @@ impl<'a> FastRowReader<'_, 'a> {
             }
             0xc0..=0xff => {
                 let register = u64::from(opcode & 0x3f);
-                let initial = self
-                    .slot(register)
-                    .and_then(|at| self.initial.rules.get(at));
-                self.set(register, initial.copied().flatten())
+                let (column, watched) = (self.cie.return_address, self.watched);
+                let initial = self.initial.rule(column, watched, register);
+                let initial = initial.copied().flatten();
+                self.set(register, initial)
             }
             _ => self.apply_other(opcode, rest),
         }
@@ -216,7 +233,10 @@ impl<'a> FastRowReader<'_, 'a> {
                 self.set(register, Some(RegisterRule::Expression(expression)))
             }
             // DW_CFA_GNU_args_size
-            0x2e => leb128::unsigned(rest).map(|_| ()),
+            0x2e => {
+                self.args_size = leb128::unsigned(rest)?;
+                Some(())
+            }
             _ => None,
         }
     }
@@ -235,14 +255,6 @@ impl<'a> FastRowReader<'_, 'a> {
         (self.expressions <= MAX_EXPRESSION_BYTES).then_some(Expression(bytes))
     }
 
-    /// The slot of a register's rule, if the rule is tracked.
-    #[inline]
-    fn slot(&self, register: u64) -> Option<usize> {
-        self.registers
-            .iter()
-            .position(|kept| u64::from(kept.0) == register)
-    }
-
     #[inline]
     fn set(&mut self, register: u64, rule: Option<RegisterRule<'a>>) -> Option<()> {
         if register >= MAX_SET_RULES {
@@ -252,13 +264,29 @@ impl<'a> FastRowReader<'_, 'a> {
         if self.changes > MAX_CHANGES {
             return None;
         }
-        if let Some(slot) = self
-            .slot(register)
-            .and_then(|at| self.state.rules.get_mut(at))
-        {
+        let (column, watched) = (self.cie.return_address, self.watched);
+        if let Some(slot) = self.state.rule(column, watched, register) {
             *slot = rule;
         }
         Some(())
+    }
+}
+
+impl<'a, const N: usize> FastRowState<'a, N> {
+    /// The rule of a register, if it is tracked.
+    #[inline]
+    fn rule(
+        &mut self,
+        column: Register,
+        watched: [Register; N],
+        register: u64,
+    ) -> Option<&mut Option<RegisterRule<'a>>> {
+        if u64::from(column.0) == register {
+            return Some(&mut self.return_address);
+        }
+        let mut rules = watched.iter().zip(&mut self.watched);
+        let (_, rule) = rules.find(|(kept, _)| u64::from(kept.0) == register)?;
+        Some(rule)
     }
 }
 

@@ -152,12 +152,16 @@ impl<'a> Lookup<'a> {
         self.row_of(&mut const { Evaluator::new() }, entry, pc, row)
     }
 
-    /// The rules of the return address and of two more registers at `pc`, many times faster than
+    /// The rules of the return address and of `N` more registers at `pc`, many times faster than
     /// [`Lookup::row`]. `None` for unusual entries; then use [`Lookup::row`].
     ///
     /// Only in look-ups that [stop at the row](Lookup::stop_at_row), and through a search table.
     #[must_use]
-    pub fn fast_row(&self, pc: Vaddr, watched: [Register; 2]) -> Option<FastRow<'a>> {
+    pub fn fast_row<const N: usize>(
+        &self,
+        pc: Vaddr,
+        watched: [Register; N],
+    ) -> Option<FastRow<'a, N>> {
         if !self.stops_at_row || self.trust == HdrTrust::Suspect {
             return None;
         }

@@ -5,7 +5,7 @@ use unspool_cfi::{
     CfiError, CfiProblem, CfiSection, Hdr, Lookup, RowInfo, SectionKind, SectionTable, read_table,
 };
 use unspool_rows::table::Span;
-use unspool_rows::{RaState, Register, Row, Table, Vaddr};
+use unspool_rows::{Pointer, RaState, Register, Row, Table, Vaddr};
 use unspool_testing::sample;
 use xtask::elf;
 
@@ -51,15 +51,20 @@ pub(crate) fn check_pc(
 ///
 /// Returns the number of attempts, and the number of fast rows.
 fn fast_row_equals_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
-    let mut fast_rows = [0, 0];
-    // The frame pointers of x86-64 and of AArch64, and the register behind each.
-    for first in [6, 29] {
-        let watched = [Register(first), Register(first + 1)];
-        fast_rows[0] += 1;
-        let Some(fast_row) = lookup.fast_row(pc, watched) else {
-            continue;
-        };
-        fast_rows[1] += 1;
+    // The frame pointers of x86-64 and of AArch64, and the register behind each; then those that
+    // exceptions need on x86-64.
+    let attempts = [
+        watching(lookup, pc, [6, 7]),
+        watching(lookup, pc, [29, 30]),
+        watching(lookup, pc, [3, 6, 7, 12, 13, 14, 15]),
+    ];
+    [attempts.len() as u64, attempts.map(u64::from).iter().sum()]
+}
+
+/// The same for some registers; returns whether there is a fast row.
+fn watching<const N: usize>(lookup: &Lookup<'_>, pc: Vaddr, watched: [u16; N]) -> bool {
+    let watched = watched.map(Register);
+    if let Some(fast_row) = lookup.fast_row(pc, watched) {
         let mut row = Row::new(Register(0));
         let found = lookup.row(pc, &mut row).unwrap().unwrap();
         assert_eq!(fast_row.cfa, row.cfa, "{pc}");
@@ -78,9 +83,18 @@ fn fast_row_equals_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
             (found.start, found.end),
             "{pc}"
         );
+        let lsda = fast_row
+            .lsda
+            .map(|(Pointer::Direct(at) | Pointer::Indirect(at))| at);
+        assert_eq!(
+            (fast_row.args_size, fast_row.personality, lsda),
+            (row.args_size, found.personality, found.lsda),
+            "{pc}"
+        );
         assert!(!row.signal_frame && row.ra_state == RaState::Plain, "{pc}");
+        return true;
     }
-    fast_rows
+    false
 }
 
 fn check_found(row_info: &RowInfo, found_row: &Row<'_>, table: &Table, span: Span, pc: Vaddr) {
