@@ -13,6 +13,7 @@ use unspool_rows::{
     CodeAddr, LoadBias, PackedRow, Register, RegisterScope, Registers, RuntimeAddr, encoding,
 };
 use unspool_unwind::local;
+use unspool_unwind::local::pool::with_row;
 use unspool_unwind::steps::{
     Arrival, CachedPackedRow, CachedRule, REGISTERS, RegisterLocations, ResolvedLocation,
     StepAddress,
@@ -26,7 +27,6 @@ use crate::remote_cfi::ABI;
 use crate::resolve;
 use crate::rule::OwnedStepRule;
 use crate::sys::callbacks;
-use crate::sys::pool::with_row;
 
 pub(crate) const RETURN_ADDRESS: Register = Register(16);
 const STACK_POINTER: Register = Register(7);

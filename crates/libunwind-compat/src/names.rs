@@ -6,14 +6,13 @@
 use unspool_files::raw::{RawFile, keeping_errno};
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
-use unspool_unwind::local;
+use unspool_unwind::local::{self, BufferPool, PooledBuffer, pool};
 use unspool_unwind::maps_text::{MapsLine, unescaped};
 
 use crate::abi::Error;
 use crate::image::{self, LoadedHeaders};
 use crate::maps::MappingSearch;
 use crate::sys::os;
-use crate::sys::pool;
 
 /// The buffers of a look-up.
 #[derive(Debug)]
@@ -22,13 +21,17 @@ pub struct NameBuffers {
     text: [u8; NameBuffers::TEXT],
 }
 
-impl NameBuffers {
-    /// Empty buffers.
-    pub const EMPTY: NameBuffers = NameBuffers {
+static BUFFERS: BufferPool<NameBuffers> = BufferPool::new();
+
+impl PooledBuffer for NameBuffers {
+    const EMPTY: NameBuffers = NameBuffers {
         path: [0; NameBuffers::PATH],
         text: [0; NameBuffers::TEXT],
     };
+    const IS_STORED: bool = true;
+}
 
+impl NameBuffers {
     /// `PATH_MAX`, including the terminating zero byte.
     const PATH: usize = 4096;
 
@@ -47,17 +50,20 @@ pub fn function<T>(
     ip: u64,
     found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    pool::with_name_buffers(|scratch| {
-        let NameBuffers { path, text } = scratch;
-        let name = keeping_errno(|| look_up(ip, path, text));
+    let look_up = |NameBuffers { path, text }: &mut NameBuffers| {
+        let name = keeping_errno(|| find_name(ip, path, text));
         let (name, distance, is_whole) = name.ok_or(Error::NO_INFO)?;
         let shown = found(name, distance)?;
         is_whole.then_some(shown).ok_or(Error::NO_MEMORY)
+    };
+    BUFFERS.with(|buffers| match buffers {
+        Some(buffers) => look_up(buffers),
+        None => pool::with_own(look_up),
     })
 }
 
 /// The name, the offset of the address in its function, and whether the whole name fitted.
-fn look_up<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8], u64, bool)> {
+fn find_name<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8], u64, bool)> {
     let base = find_file(ip, path, text)?;
     let file = FileMemory(RawFile::open(os::terminated(path).ok()?)?);
     let image = LoadedHeaders::read(&file, 0).ok()?;

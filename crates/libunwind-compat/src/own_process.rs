@@ -8,13 +8,14 @@ use core::ptr;
 
 use unspool_cfi::{Lookup, sframe};
 use unspool_rows::{LoadBias, Memory, Row, RuntimeAddr, Vaddr};
+use unspool_unwind::local::pool::with_evaluator;
 use unspool_unwind::local::{OwnMemory, ReadableMemory};
 use unspool_unwind::{ModuleSlot, Modules, local};
 
 use crate::abi::{self, DynInfo, Error, ProcInfo};
 use crate::entries::{self, EntryHeaders, FdeWithCie};
 use crate::space::AddressSpace;
-use crate::sys::{dynamic, pool::with_evaluator};
+use crate::sys::dynamic;
 use crate::{dyn_info_list, remote_cfi};
 
 /// Cached facts of a walk on the own stack, so that nothing is asked twice. Other walks cache

@@ -16,7 +16,6 @@ mod name;
 pub mod objects;
 pub mod os;
 pub mod own;
-pub mod pool;
 pub mod ptrace;
 pub mod setjmp;
 #[cfg(feature = "shared-object")]

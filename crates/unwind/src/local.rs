@@ -17,6 +17,8 @@
 //! | [`OwnModules::for_each_embedded`] | no | no | no | the loader's |
 //! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
 //! | [`OwnMemory::with_own_stack`], [`ReadableMemory`] | yes | no | stack pages; outside | no |
+//! | [`pool`] | yes | no | no | no |
+//! | [`OwnModules::bytes_from`], [`OwnModules::symbol`] | yes | no | no | no |
 //! | [`rules::resize`], [`rules::begin`] | no | no | `mmap` | no |
 //! | [`rules::current`] | yes | no | no | no |
 //! | [`store::TableFolders::from_environment`], [`wants_native`] | no | no | no | no |
@@ -50,6 +52,7 @@ mod modules;
 pub mod rules;
 pub mod stats;
 pub mod store;
+mod symbols;
 mod sys;
 mod thread;
 
@@ -58,6 +61,7 @@ pub use cursor::{OwnCursor, OwnRegisterLocation, RegisterLocationArray, with_cur
 pub use map_tables::{MappedTables, map_tables};
 pub use memory::OwnMemory;
 pub use modules::{LoadedModule, ModuleBytes, OwnModules};
+pub use sys::pool::{self, BufferPool, PooledBuffer};
 pub use sys::{ReadableMemory, SetOnce};
 pub use thread::{PrepareError, SignalRegisters, prepare_thread, walk, walk_from, with_memory};
 

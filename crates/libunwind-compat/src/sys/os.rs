@@ -97,11 +97,6 @@ const PTRACE_POKEDATA: c_int = 5;
 const PTRACE_POKEUSER: c_int = 6;
 const PTRACE_CONT: c_int = 7;
 
-/// An address that is unique to this thread while it runs. Async-signal-safe.
-pub(super) fn thread_address() -> u64 {
-    __errno_location().addr() as u64
-}
-
 /// A ptrace request with two words. The C library returns the word read, or sets errno.
 fn request(request: c_int, pid: i32, addr: u64, data: u64) -> Result<u64, Error> {
     let errno = __errno_location();

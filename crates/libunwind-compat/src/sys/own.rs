@@ -4,9 +4,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
-use unspool_unwind::local::{self, ABI, OwnMemory, rules, stats};
+use unspool_unwind::local::{self, ABI, BufferPool, OwnMemory, rules, stats};
 use unspool_unwind::steps::StepCache;
-use unspool_unwind::{InnermostFrame, Walker};
+use unspool_unwind::{InnermostFrame, Memo, Walker};
 
 use crate::abi::{self, Accessors, Error, OpaqueCursor, ProcInfo, RegisterNumber, UnwWord};
 use crate::client::Client;
@@ -18,7 +18,6 @@ use crate::sys::context::{self, call_with_context};
 use crate::sys::dynamic;
 use crate::sys::name::put_name;
 use crate::sys::objects;
-use crate::sys::pool::MemoPool;
 use crate::sys::ptrace::{access_fpreg, put_unwind_info};
 
 /// The address space of the own process. Its callbacks' argument is a context. Callbacks that do
@@ -243,7 +242,8 @@ pub unsafe extern "C" fn backtrace(buffer: *mut RuntimeAddr, size: c_int) -> c_i
     call_with_context!("rdx", walk)
 }
 
-static MEMOS: MemoPool = MemoPool::new();
+/// Memos of last walks. They may be any thread's, since a walk that uses one compares every word.
+static MEMOS: BufferPool<Memo> = BufferPool::new();
 
 unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c_void) -> c_int {
     let size = usize::try_from(size).unwrap_or(0);

@@ -47,6 +47,7 @@ impl VaddrRange {
 }
 
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PT_GNU_SFRAME: u32 = 0x6474_e554;
@@ -65,11 +66,11 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     number(bytes, at).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     number(bytes, at).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     number(bytes, at).map(u64::from_le_bytes)
 }
 
@@ -143,6 +144,13 @@ impl ObjectImage {
             let is_constant = u32_at(header, 0)? == PT_LOAD && u32_at(header, 4)? == PF_R;
             is_constant.then_some(VaddrRange::from_header(header)?)
         })
+    }
+
+    /// The dynamic section of an object with the first page `page`.
+    pub(super) fn dynamic(page: &[u8]) -> Option<VaddrRange> {
+        let mut headers = program_headers(page)?;
+        let header = headers.find(|header| u32_at(header, 0) == Some(PT_DYNAMIC))?;
+        VaddrRange::from_header(header)
     }
 
     /// The end of its readable part in memory.

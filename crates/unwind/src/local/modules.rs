@@ -16,6 +16,7 @@ use unspool_rows::{LoadBias, RuntimeAddr, Vaddr};
 
 use super::ABI;
 use super::elf::{ObjectImage, VaddrRange};
+use super::symbols::ExportedSymbols;
 use super::sys::{self, LoadedObject, SetOnce};
 use crate::modules::{Module, ModuleSlot, Modules};
 use crate::row_rules::RowRules;
@@ -119,6 +120,30 @@ impl OwnModules {
         let link_map = RuntimeAddr(object.link_map);
         let loaded = self.find(addr)?.loaded();
         Some(LoadedModule { link_map, ..loaded })
+    }
+
+    /// The bytes from an address to the end of its segment, if that is readable by its module's
+    /// program headers. They are not to be used once the module is unloaded. Async-signal-safe.
+    #[must_use]
+    pub fn bytes_from(&self, addr: RuntimeAddr) -> Option<&'static [u8]> {
+        let known = self.find(addr)?;
+        let start = known.image.bias.to_vaddr(addr);
+        let length = known.image.readable_from(start)?;
+        let range = VaddrRange {
+            start: start.0,
+            length,
+        };
+        known.object.bytes(&known.image, range)
+    }
+
+    /// The address of a function that the object loaded at an address exports. Async-signal-safe.
+    #[must_use]
+    pub fn symbol(&self, within: RuntimeAddr, name: &[u8]) -> Option<RuntimeAddr> {
+        let known = self.find(within)?;
+        let dynamic = ObjectImage::dynamic(known.object.first_page())?;
+        let dynamic = known.object.bytes(&known.image, dynamic)?;
+        let bytes_from = |addr| self.bytes_from(addr);
+        ExportedSymbols::find(dynamic, known.image.bias, bytes_from)?.address(name)
     }
 
     /// All discovered objects, including unloaded ones.

@@ -17,6 +17,7 @@ use unspool_rows::{AscendingAddresses, Register, RuntimeAddr, Vaddr};
 use super::elf::{ObjectImage, VaddrRange};
 use crate::walk::RuleCache;
 
+pub mod pool;
 mod readable_memory;
 
 pub use readable_memory::ReadableMemory;
@@ -819,5 +820,26 @@ mod tests {
             }
         }
         assert!(listed_at(0).is_none());
+    }
+
+    /// The loader's opinion on functions of the C library, of this program, and of no one.
+    #[test]
+    fn exported_functions_are_where_the_loader_finds_them() {
+        let within = RuntimeAddr(libc::malloc as *const () as usize as u64);
+        for (name, is_there) in [
+            (c"malloc", true),
+            (c"qsort", true),
+            (c"pthread_cancel", true),
+            (c"mallo", false),
+            (c"unspool", false),
+        ] {
+            let found = super::super::modules().symbol(within, name.to_bytes());
+            assert_eq!(found.is_some(), is_there, "{name:?}");
+            // SAFETY: the name ends with a zero byte.
+            let loaders = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            assert_eq!(found.map_or(0, |found| found.0), loaders.addr() as u64);
+        }
+        let nowhere = super::super::modules().symbol(RuntimeAddr(8), b"malloc");
+        assert_eq!(nowhere, None);
     }
 }
