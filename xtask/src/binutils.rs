@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Error, debian};
+use crate::{Error, debian, shared_objects};
 
 /// A version and its source.
 #[derive(Debug)]
@@ -58,12 +58,7 @@ impl Binutils {
         out: &mut impl Write,
     ) -> Result<Binutils, Error> {
         let name = format!("binutils-{}", release.version);
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .ok_or("no workspace")?;
-        let target = env::var_os("CARGO_TARGET_DIR");
-        let target = target.map_or_else(|| root.join("target"), PathBuf::from);
-        let folder = std::path::absolute(target)?.join(&name);
+        let folder = shared_objects::target_folder()?.join(&name);
         let source = folder.join(&name);
         if !source.exists() {
             debian::source(&folder, release.debian, release.package)?;

@@ -1,5 +1,5 @@
-//! The shared objects of `crates/libunwind-compat`, with libunwind's names, and of `crates/c-api`
-//! and `crates/c-api-variables`, with unspool's own.
+//! The shared objects of `crates/libunwind-compat`, with libunwind's names, of `crates/exceptions`, with
+//! libgcc's, and of `crates/c-api` and `crates/c-api-variables`, with unspool's own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -50,6 +50,18 @@ const UNSPOOL: LibrarySource = LibrarySource {
         soname: "libunspool.so.0",
         needs: &[],
         options: &["-Wl,-z,nodelete"],
+    }],
+};
+
+/// `unspool_eh_load` runs on loading. An exception may be on its way through: it cannot be unloaded.
+const EXCEPTIONS: LibrarySource = LibrarySource {
+    folder: "exceptions",
+    library: "libunspool_exceptions.a",
+    options: NO_STANDARD_LIBRARY,
+    objects: &[SharedObject {
+        soname: "libunspool-eh.so",
+        needs: &[],
+        options: &["-Wl,-z,nodelete", "-Wl,-init,unspool_eh_load"],
     }],
 };
 
@@ -143,6 +155,7 @@ pub fn run(options: &SharedObjectOptions, out: &mut impl Write) -> Result<(), Er
     };
     build(&folder)?;
     build_unspool(&folder)?;
+    build_exceptions(&folder)?;
     Build::default().variables(&folder)?;
     writeln!(out, "{}", folder.display())?;
     Ok(())
@@ -166,10 +179,19 @@ pub fn build_unspool(folder: &Path) -> Result<(), Error> {
     Build::default().own(folder)
 }
 
+/// As [`Build::exceptions`], for this machine.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn build_exceptions(folder: &Path) -> Result<(), Error> {
+    Build::default().exceptions(folder)
+}
+
 /// The crates that they are made of.
 #[must_use]
-pub fn crates() -> [String; 3] {
-    [LIBUNWIND, UNSPOOL, VARIABLES].map(|source| format!("unspool-{}", source.folder))
+pub fn crates() -> [String; 4] {
+    [LIBUNWIND, UNSPOOL, EXCEPTIONS, VARIABLES].map(|source| format!("unspool-{}", source.folder))
 }
 
 /// Which of cargo's profiles they are built by.
@@ -247,6 +269,15 @@ impl Build {
         )
     }
 
+    /// Builds the shared object with libgcc's names of exceptions into `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn exceptions(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&EXCEPTIONS, folder)
+    }
+
     /// Builds the shared object with the standard library into a folder in which [`Build::own`] has
     /// built the others.
     ///
@@ -309,6 +340,9 @@ impl Build {
         let names = exports(object.soname)?;
         let script = library.with_file_name(format!("{}.map", object.soname));
         fs::write(&script, version_script(&names))?;
+        let has_aliases = source.folder == LIBUNWIND.folder;
+        let aliases = names.iter().filter(|_| has_aliases);
+        let aliases = aliases.filter_map(|name| defined_as(name));
         let mut command = Command::new("cc");
         command
             .args(["-shared", "-Wl,--gc-sections", "-Wl,-z,defs"])
@@ -320,7 +354,7 @@ impl Build {
             .args(object.options)
             .arg(format!("-Wl,-soname,{}", object.soname))
             .arg(format!("-Wl,--version-script,{}", script.display()))
-            .args(names.iter().filter_map(|name| defined_as(name)))
+            .args(aliases)
             .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
             .arg("-o")
             .arg(folder.join(object.soname))
@@ -331,6 +365,15 @@ impl Build {
         command.arg("-lc");
         run_command(command)
     }
+}
+
+/// The folder that cargo builds in.
+pub(crate) fn target_folder() -> Result<PathBuf, Error> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let root = root.ok_or("no workspace")?;
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(std::path::absolute(target)?)
 }
 
 /// Creates the link name of a library, for its first version.
@@ -424,7 +467,7 @@ fn crate_folder(source: &LibrarySource) -> PathBuf {
 /// There is no such list.
 pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
     let has = |source: &&LibrarySource| source.objects.iter().any(|object| object.soname == soname);
-    let source = [LIBUNWIND, UNSPOOL, CRASH, VARIABLES];
+    let source = [LIBUNWIND, UNSPOOL, CRASH, EXCEPTIONS, VARIABLES];
     let source = source.iter().find(has).ok_or("no such shared object")?;
     let path = crate_folder(source).join("exports").join(soname);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;

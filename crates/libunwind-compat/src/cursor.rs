@@ -12,7 +12,6 @@ use unspool_rows::row::{RegisterRule, Row};
 use unspool_rows::{
     CodeAddr, LoadBias, PackedRow, Register, RegisterScope, Registers, RuntimeAddr, encoding,
 };
-use unspool_unwind::local;
 use unspool_unwind::local::pool::with_row;
 use unspool_unwind::steps::{
     Arrival, CachedPackedRow, CachedRule, REGISTERS, RegisterLocations, ResolvedLocation,
@@ -22,7 +21,7 @@ use unspool_unwind::steps::{
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
 use crate::client::{AlignedMemory, Client, TopRegisters};
 use crate::guess::GuessInput;
-use crate::own_process::{self, ReadableCache};
+use crate::own_process::ReadableCache;
 use crate::remote_cfi::ABI;
 use crate::resolve;
 use crate::rule::OwnedStepRule;
@@ -105,11 +104,6 @@ impl<'s> ClientCursor<'s> {
             readable_cache: ReadableCache::new(client.space),
             objects: ObjectUse::Usable(WalkStart::Stored { is_interrupted }),
         }
-    }
-
-    /// Marks this memory as readable, so that the kernel is not asked.
-    pub fn add_readable(&mut self, memory: local::ReadableMemory) {
-        self.readable_cache.add_readable(memory);
     }
 
     /// The address space and argument.
@@ -474,38 +468,6 @@ impl<'s> ClientCursor<'s> {
             objects: ObjectUse::Unused,
             ..self
         }
-    }
-
-    /// Makes a frame of the own process resume at a landing pad. The landing pad expects that the
-    /// arguments of the frame's current call are popped. Nothing is written.
-    pub fn land_at(&mut self, ip: u64) {
-        // If the frame was stepped over, the cached rule shows whether there are any.
-        let kept = match self.client.space.cached_rule(self.step_address) {
-            Some(CachedRule::Simple(cached))
-                if self.readable_cache.probe_module(cached.module_slot()) =>
-            {
-                Some(cached.row())
-            }
-            _ => None,
-        };
-        let arguments = match kept {
-            Some(row) if !row.has_arguments() => 0,
-            _ => self.own_arguments(),
-        };
-        let popped = self.stack_pointer().wrapping_add(arguments);
-        self.locations.set_stack_pointer(popped);
-        self.set_ip(ip);
-        self.locations
-            .set(RETURN_ADDRESS.0, ResolvedLocation::Value(ip));
-    }
-
-    /// The size of the arguments pushed by a frame of the own process, in bytes.
-    #[inline(never)]
-    fn own_arguments(&self) -> u64 {
-        with_row(|row| match own_process::row(self.code().lookup(), row) {
-            Ok(_) => row.args_size,
-            Err(_) => 0,
-        })
     }
 
     /// The address where the kernel stored the code address of an interrupted frame, beside all its

@@ -7,6 +7,8 @@ use core::ops::ControlFlow;
 use core::ptr;
 
 use unspool_cfi::{Lookup, sframe};
+use unspool_exceptions::facts::{BadEntry, EntryFacts, FrameHandler};
+use unspool_exceptions::generated_code::GeneratedCode;
 use unspool_rows::{LoadBias, Memory, Row, RuntimeAddr, Vaddr};
 use unspool_unwind::local::pool::with_evaluator;
 use unspool_unwind::local::{OwnMemory, ReadableMemory};
@@ -42,11 +44,6 @@ impl ReadableCache {
                 modules: 0,
             }
         }
-    }
-
-    /// Records that this memory is readable.
-    pub fn add_readable(&mut self, memory: ReadableMemory) {
-        self.memory = memory;
     }
 
     /// The word at an address, if it is known to be readable.
@@ -276,6 +273,42 @@ impl RegisteredTable {
         } else {
             Err(Error::NO_INFO)
         }
+    }
+}
+
+/// Code registered with `_U_dyn_register`, for exceptions.
+#[derive(Debug)]
+pub struct RegisteredCode;
+
+impl GeneratedCode for RegisteredCode {
+    fn entry(
+        &self,
+        pc: RuntimeAddr,
+        row: &mut Row<'static>,
+    ) -> Result<Option<EntryFacts>, BadEntry> {
+        if !dynamic::is_any_registered() {
+            return Ok(None);
+        }
+        let mut facts = || {
+            let table = RegisteredTable::find(pc)?;
+            let bias = table.row(pc, row)?.bias;
+            let info = table.procedure(pc)?;
+            let handler = FrameHandler {
+                personality: info.handler,
+                lsda: info.lsda,
+                start: info.start_ip,
+            };
+            Ok(EntryFacts { handler, bias })
+        };
+        match facts() {
+            Ok(facts) => Ok(Some(facts)),
+            Err(Error::NO_INFO) => Ok(None),
+            Err(_) => Err(BadEntry),
+        }
+    }
+
+    fn generation(&self) -> Option<u16> {
+        None
     }
 }
 

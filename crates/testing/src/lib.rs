@@ -11,6 +11,7 @@
 
 mod assemble;
 mod browser;
+mod callgrind;
 mod command;
 mod folder;
 pub mod packages;
@@ -19,6 +20,7 @@ mod thorough;
 
 pub use assemble::assemble;
 pub use browser::Browser;
+pub use callgrind::instructions;
 pub use command::{
     Finish, TextOutput, alone, alone_by, command, filter, run_tool, this_test, tool,
 };

@@ -3,6 +3,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
+use unspool_exceptions::generated_code;
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, BufferPool, OwnMemory, rules, stats};
 use unspool_unwind::steps::StepCache;
@@ -62,6 +63,7 @@ pub extern "C" fn on_load() {
     local::modules().prepare();
     objects::init();
     dynamic::find_list();
+    generated_code::set_registry(&own_process::RegisteredCode);
     rules::begin();
     stats::begin();
 }

@@ -5,7 +5,6 @@
 mod abi;
 mod bad_frames;
 mod clients;
-mod exceptions;
 mod local;
 mod objects;
 mod programs;

@@ -240,10 +240,10 @@ fn a_client_that_asks_for_places_has_the_same_frames() {
     assert_same(walks.next().unwrap(), theirs);
 }
 
-/// Exceptions need locations of registers: they use the table.
+/// Backtraces for exceptions show registers: they use the table.
 #[test]
 fn exceptions_are_thrown_as_ever() {
-    let program = programs::compile_cxx("exceptions.cc");
+    let program = programs::compile_cxx("../../../exceptions/tests/programs/exceptions.cc");
     let ours = programs::shared_objects().join("libunwind.so.8");
     let run = |mut command: Command| {
         let output = command.env("LD_PRELOAD", &ours).output().unwrap();

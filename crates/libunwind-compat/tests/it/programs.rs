@@ -47,13 +47,6 @@ pub(crate) fn compile_cxx_with(source: &str, options: &[&str]) -> PathBuf {
     build(gxx, source)
 }
 
-/// Compiles a program in Rust.
-pub(crate) fn compile_rust(source: &str) -> PathBuf {
-    let mut rustc = tool("rustc");
-    rustc.args(["-O", "--edition=2024"]);
-    build(rustc, source)
-}
-
 fn build(compiler: Command, source: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     programs::build(compiler, &folder.join(source), &[], SCRATCH.as_ref()).unwrap()

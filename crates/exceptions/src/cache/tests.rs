@@ -1,0 +1,143 @@
+use std::boxed::Box;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::vec::Vec;
+
+use unspool_rows::RuntimeAddr;
+
+use super::*;
+
+/// Different facts for each number.
+fn facts(number: u64) -> FrameFacts {
+    FrameFacts {
+        row: Some(PackedRow::from_word(number << 33)),
+        validity: Validity::Process,
+        action: FrameAction::CleanUp(number + 2),
+        handler: FrameHandler {
+            personality: number,
+            lsda: number,
+            start: number,
+        },
+        arguments: number,
+    }
+}
+
+fn key(address: u64) -> FactsKey {
+    FactsKey::from_code(CodeAddr::Return(RuntimeAddr(address))).unwrap()
+}
+
+/// The number that the cached facts were made of; panics if they were made of several.
+fn number(cache: &FactsCache, key: FactsKey) -> Option<u64> {
+    let rule = cache.rule(key)?;
+    let (handler, arguments) = cache.handler(key)?;
+    let FrameAction::CleanUp(pad) = rule.action() else {
+        panic!("{rule:?}");
+    };
+    // Another thread may have replaced the facts between the two.
+    let FrameHandler {
+        personality,
+        lsda,
+        start,
+    } = handler;
+    assert_eq!([lsda, start, arguments], [personality; 3]);
+    assert_eq!(rule.row().word() >> 33, pad - 2);
+    Some(pad - 2)
+}
+
+#[test]
+fn facts_are_found_under_their_address_and_kind_only() {
+    let cache = Box::new(FactsCache::empty());
+    let called = key(0x1234);
+    assert_eq!(number(&cache, called), None);
+    cache.put(called, &facts(7));
+    assert_eq!(number(&cache, called), Some(7));
+    let interrupted = FactsKey::from_code(CodeAddr::Instruction(RuntimeAddr(0x1234))).unwrap();
+    for other in [
+        interrupted,
+        key(0x1233),
+        key(0x1235),
+        FactsKey::new(0, false),
+    ] {
+        assert_eq!(number(&cache, other), None);
+    }
+    cache.put(called, &facts(8));
+    assert_eq!(number(&cache, called), Some(8));
+    for none in [0, 1, 1 << 48, u64::MAX] {
+        assert_eq!(
+            FactsKey::from_code(CodeAddr::Return(RuntimeAddr(none))),
+            None
+        );
+    }
+}
+
+#[test]
+fn the_action_and_the_validity_are_kept_apart() {
+    for action in [
+        FrameAction::Continue,
+        FrameAction::Personality,
+        FrameAction::CleanUp(0x7fff_ffff_ffff),
+    ] {
+        for validity in [
+            Validity::Process,
+            Validity::Module(ModuleSlot(1)),
+            Validity::Module(ModuleSlot(0x7fff)),
+            Validity::Generation(0),
+            Validity::Generation(0x7fff),
+        ] {
+            let rule = FrameRule::from(&FrameFacts {
+                row: None,
+                action,
+                validity,
+                ..facts(1)
+            });
+            assert_eq!((rule.action(), rule.validity()), (action, validity));
+            assert_eq!(rule.is_permanent(), validity == Validity::Process);
+            assert!(rule.has_arguments());
+            assert_eq!(rule.row().form(), None);
+        }
+    }
+}
+
+/// Two addresses with one slot are both found; of more, one stays and none is mixed up.
+#[test]
+fn a_full_cache_forgets_and_never_mixes_up() {
+    let cache = Box::new(FactsCache::empty());
+    let slots = u64::try_from(FactsCache::SLOTS).unwrap();
+    let same: Vec<_> = (1..=5).map(|n| key(n * slots + 6)).collect();
+    for (at, number_of) in same.iter().zip(1..) {
+        cache.put(*at, &facts(number_of));
+        assert_eq!(number(&cache, *at), Some(number_of));
+        let found = same.iter().zip(1..=number_of);
+        let found = found.filter(|(at, n)| match number(&cache, **at) {
+            Some(found) => {
+                assert_eq!(found, *n);
+                true
+            }
+            None => false,
+        });
+        assert_eq!(found.count(), usize::try_from(number_of.min(2)).unwrap());
+    }
+}
+
+/// Threads that replace each other's facts read whole ones.
+#[test]
+fn facts_that_are_being_replaced_are_whole() {
+    let cache = Box::new(FactsCache::empty());
+    let ended = AtomicBool::new(false);
+    let (cache, ended) = (&*cache, &ended);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            scope.spawn(move || {
+                let rounds = (0..).map(|round| 2 * round + thread);
+                for number in rounds.take_while(|_| !ended.load(Ordering::Relaxed)) {
+                    cache.put(key(0x1000), &facts(number % 1000));
+                }
+            });
+        }
+        let mut seen = 0;
+        while seen < 20_000 {
+            seen += u32::from(number(cache, key(0x1000)).is_some());
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,14 @@
+//! The boundary to C: the exported names, foreign functions, and registers.
+#![expect(unsafe_code, reason = "a C interface")]
+
+pub mod accessors;
+#[cfg(feature = "shared-object")]
+pub mod backtrace;
+mod entry;
+pub(crate) mod personalities;
+pub mod phases;
+pub mod registered;
+#[cfg(feature = "shared-object")]
+pub mod registration;
+#[cfg(feature = "shared-object")]
+mod standalone;
