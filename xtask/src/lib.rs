@@ -15,6 +15,7 @@ pub mod debian;
 pub mod demangle;
 pub mod dist;
 pub mod elf;
+pub mod exception_suites;
 mod expected;
 pub mod gdb_variables;
 pub mod long_run;

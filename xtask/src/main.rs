@@ -8,8 +8,8 @@ use std::process::{Command, ExitCode};
 use xtask::clients::compare as clients;
 use xtask::{
     Error, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle, dist,
-    long_run, mutate, outline, packages, readelf_all, script_compare, seeds, sframe_suite,
-    shared_objects, tidy,
+    exception_suites, long_run, mutate, outline, packages, readelf_all, script_compare, seeds,
+    sframe_suite, shared_objects, tidy,
 };
 
 const USAGE: &str = "\
@@ -57,6 +57,8 @@ usage: cargo xtask TASK
   sframe-suite [--binutils VERSION]
                               build binutils 2.44 and 2.47 from Debian's source, and hold their tests of SFrame and
                               their readelf against our reading and writing (docs/sframe.md); --help says more
+  exception-suites            run gcc's own tests of exceptions, from Debian's source, with libgcc and
+                              with ours (docs/exceptions.md)
   corpus [--only TEXT] [--write | --peers]
                               prove by single steps that the right tables of crates/check/corpus are right
                               and the wrong ones wrong; --help says more
@@ -185,6 +187,7 @@ fn run() -> Result<ExitCode, Error> {
             let options = sframe_suite::SframeSuiteOptions::parse(args.into_iter())?;
             sframe_suite::run(&options, &mut io::stdout().lock())?
         }
+        Some("exception-suites") => exception_suites::run(&mut io::stdout().lock())?,
         Some("corpus") => {
             let args: Vec<OsString> = args.collect();
             if args.iter().any(|arg| arg == "--help") {
