@@ -7,7 +7,7 @@ use crate::scenarios;
 pub(crate) const HELP: &str = "\
 cargo bench -p unspool-bench --bench record -- [OPTION...]
 
-  --scenario NAME[,NAME...]  only these (cost, slowdown, graph, memory)
+  --scenario NAME[,NAME...]  only these (cost, slowdown, graph, memory, kernel)
   --workload TEXT[,TEXT...]  only workloads whose names contain one of these
   --tool TEXT[,TEXT...]      only tools whose names contain one of these
   --rate HZ[,HZ...]          samples a second (default: 999,9973)
@@ -17,6 +17,7 @@ cost: processor time of the recorder a sample, whole stacks, lost samples, bytes
 slowdown: processor time of the target at 999 Hz, against the same event without stacks.
 graph: from Ctrl-C to a flame graph of 20,000 samples.
 memory: of the recorder, with a target of 100 modules.
+kernel: walks in the kernel: time a frame, the longest walk, and those that were handed over.
 
 Peers are Debian's perf, and samply where it is in the PATH.";
 

@@ -2,6 +2,7 @@
 
 mod cost;
 mod graph;
+mod kernel;
 mod memory;
 mod slowdown;
 
@@ -11,9 +12,10 @@ use crate::programs::Programs;
 type Scenario = fn(&Programs, &RecordBenchOptions) -> anyhow::Result<()>;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scenario); 4] = [
+pub(crate) const ALL: [(&str, Scenario); 5] = [
     ("cost", cost::measure),
     ("slowdown", slowdown::measure),
     ("graph", graph::measure),
     ("memory", memory::measure),
+    ("kernel", kernel::measure),
 ];

@@ -16,6 +16,8 @@ use crate::script::{self, StackTotals};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     Unspool,
+    /// With walks in the kernel.
+    UnspoolKernel,
     /// With stack copies of this many bytes.
     PerfDwarf(u32),
     PerfFramePointers,
@@ -25,8 +27,9 @@ pub(crate) enum Tool {
 }
 
 /// The recorders with stacks.
-pub(crate) const TOOLS: [Tool; 5] = [
+pub(crate) const TOOLS: [Tool; 6] = [
     Tool::Unspool,
+    Tool::UnspoolKernel,
     Tool::PerfDwarf(8192),
     Tool::PerfDwarf(32768),
     Tool::PerfFramePointers,
@@ -58,6 +61,7 @@ impl Tool {
     pub(crate) fn name(self) -> String {
         match self {
             Tool::Unspool => "unspool record".to_owned(),
+            Tool::UnspoolKernel => "unspool, in kernel".to_owned(),
             Tool::PerfDwarf(bytes) => format!("perf dwarf, {} KiB", bytes / 1024),
             Tool::PerfFramePointers => "perf fp".to_owned(),
             Tool::PerfWithoutStacks => "perf without stacks".to_owned(),
@@ -76,7 +80,7 @@ impl Tool {
     ) -> Command {
         let rate = rate.to_string();
         let program = match self {
-            Tool::Unspool => &programs.unspool,
+            Tool::Unspool | Tool::UnspoolKernel => &programs.unspool,
             Tool::Samply => Path::new("samply"),
             _ => Path::new("perf"),
         };
@@ -104,6 +108,9 @@ impl Tool {
             }
             Tool::PerfFramePointers => {
                 command.args(["--call-graph", "fp"]);
+            }
+            Tool::UnspoolKernel => {
+                command.args(["--unwind", "kernel"]);
             }
             _ => {}
         }
@@ -173,7 +180,7 @@ impl Tool {
                     script: Duration::ZERO,
                 });
             }
-            Tool::Unspool => {
+            Tool::Unspool | Tool::UnspoolKernel => {
                 let mut command = Command::new(&programs.unspool);
                 command.args(["report", "--as", "perf-script"]).arg(&path);
                 command.env("XDG_CACHE_HOME", programs.path("cache"));
@@ -195,13 +202,13 @@ impl Tool {
         let Usage { status, cpu, .. } = wait(command.spawn()?)?;
         anyhow::ensure!(status.success(), "{}: {status}", self.name());
         let mut stacks = script::stacks(&text, workload.comm)?;
-        if self == Tool::Unspool {
+        if matches!(self, Tool::Unspool | Tool::UnspoolKernel) {
             stacks.lost = Some(parse_lost(&fs::read_to_string(programs.path(ERRORS))?)?);
         }
         Ok(RecordingContents {
             stacks,
             script: match self {
-                Tool::Unspool => Duration::ZERO,
+                Tool::Unspool | Tool::UnspoolKernel => Duration::ZERO,
                 _ => cpu,
             },
         })
@@ -209,7 +216,7 @@ impl Tool {
 
     fn file(self) -> &'static str {
         match self {
-            Tool::Unspool => "unspool.prof",
+            Tool::Unspool | Tool::UnspoolKernel => "unspool.prof",
             Tool::Samply => "samply.json.gz",
             _ => "perf.data",
         }

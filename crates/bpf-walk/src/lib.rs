@@ -44,6 +44,7 @@ pub use lookup::{IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, lookup_call_site, lookup_r
 pub use mappings::{ModuleMapping, lookup_mapping, write_mappings};
 pub use table::{ArenaRecord, ArenaWriteError, TableParts, write_table};
 pub use walk::{
-    HandOver, KernelOffsets, MAX_WALK_NS, WalkCounts, WalkHead, WalkLoadError, WalkMaps,
+    HandOver, KernelOffsets, KernelSample, MAX_WALK_NS, WalkCounts, WalkHead, WalkLoadError,
+    WalkMaps,
 };
-pub use walk_record::{MAX_FRAMES, WalkRecord};
+pub use walk_record::{MAX_FRAMES, WalkRecord, WalkTrigger};

@@ -3,14 +3,16 @@
 //! It has one body and two heads ([`WalkHead`]): one for performance events, and one for tests.
 
 use std::cell::Cell;
-use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::{fs, io};
 
 use unspool_bpf::insn::{AluOp, Cond, Reg, Size, Src};
 use unspool_bpf::{
     Arena, AsmError, Assembler, Code, Helper, KernelBtf, Kfunc, Label, LoadError, Map, MapError,
-    PercpuArray, ProgType, Program, RingBuf, Subprog,
+    MapOfMaps, PercpuArray, ProgType, Program, RingBuf, Subprog,
 };
 
 use crate::lookup::{IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, lookup_row};
@@ -21,10 +23,10 @@ use crate::packed_row::{
     SAVED_SHIFT, SIGNAL,
 };
 use crate::table::RecordField;
-use crate::walk_record::{self as record, MAX_FRAMES};
+use crate::walk_record::{self as record, MAX_FRAMES, WalkTrigger};
 
-use AluOp::{Add, And, Arsh, Lsh, Or, Rsh, Sub};
-use Cond::{Eq, Ge, Gt, Le, Lt, Ne, Slt};
+use AluOp::{Add, And, Arsh, Lsh, Mul, Or, Rsh, Sub, Xor};
+use Cond::{Eq, Ge, Gt, Le, Lt, Ne, Sge, Slt};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use Size::{DW, H, W};
 
@@ -32,22 +34,36 @@ use Size::{DW, H, W};
 pub const MAX_WALK_NS: u32 = 100_000;
 /// The most signal frames of a walk.
 const MAX_SIGNALS: i32 = 16;
-/// The most frames of the kernel.
-const MAX_KERNEL_FRAMES: i32 = 127;
+/// The size of the kernel's part of a call chain: one word more than 127 frames
+/// (`kernel.perf_event_max_stack`) and the word before them. A chain that fills it may be cut.
+const KERNEL_CHAIN_BYTES: i32 = 129 * 8;
 
 /// The most processes with mappings.
 const MAX_PROCESSES: u32 = 16_384;
 /// The size of the ring of records.
 const RING_BYTES: usize = 4 << 20;
 
-// The arena: counters of each processor, then lists and tables.
+// The arena: counters and a row cache for each processor, then lists and tables.
 /// The size of the arena. A page takes no memory until it is written.
-const ARENA_BYTES: usize = 1 << 30;
+const ARENA_BYTES: usize = 2 << 30;
+/// The most processors (`CONFIG_NR_CPUS` of x86-64).
+const MAX_CPUS: usize = 8192;
 /// The size of a processor's counters.
 const COUNTER_SHIFT: i32 = 8;
-const COUNTER_BYTES: usize = 1 << COUNTER_SHIFT;
-/// The most processors that have counters.
-const MAX_COUNTED_CPUS: usize = 8192;
+/// The size of a processor's row cache.
+const ROW_CACHE_SHIFT: i32 = 16;
+const ROW_CACHES: i32 = 0x20_0000;
+const _: () = assert!(ROW_CACHES as usize == MAX_CPUS << COUNTER_SHIFT);
+
+// An entry of a row cache. It is valid for as long as there are tables, which are never removed.
+/// The address of the module as linked.
+const CACHED_CODE: i16 = 0;
+/// The address of the table's record.
+const CACHED_TABLE: i16 = 8;
+/// The packed row, with the flags of [`lookup_row`] 32 bits higher.
+const CACHED_ROW: i16 = 16;
+/// The size of an entry.
+const CACHED_SHIFT: i32 = 5;
 
 // A processor's memory.
 /// The part of the user's stack that was read last, and room for a word that begins in it.
@@ -74,6 +90,10 @@ pub enum HandOver {
     Compat,
     /// The process has no mappings.
     UnknownProcess,
+    /// The process has replaced code lately.
+    ReplacedCode,
+    /// There is no room for the process' mappings.
+    NoRoom,
     /// The kernel's own frames are not available.
     NoKernelFrames,
     /// No mapping with a table has the address.
@@ -100,10 +120,12 @@ pub enum HandOver {
 
 impl HandOver {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [HandOver; 14] = [
+    pub const ALL: [HandOver; 16] = [
         HandOver::NoUserStack,
         HandOver::Compat,
         HandOver::UnknownProcess,
+        HandOver::ReplacedCode,
+        HandOver::NoRoom,
         HandOver::NoKernelFrames,
         HandOver::NoMapping,
         HandOver::NoRow,
@@ -124,6 +146,8 @@ impl HandOver {
             HandOver::NoUserStack => "no-user-stack",
             HandOver::Compat => "compat",
             HandOver::UnknownProcess => "unknown-process",
+            HandOver::ReplacedCode => "replaced-code",
+            HandOver::NoRoom => "no-room",
             HandOver::NoKernelFrames => "no-kernel-frames",
             HandOver::NoMapping => "no-mapping",
             HandOver::NoRow => "no-row",
@@ -139,8 +163,13 @@ impl HandOver {
     }
 }
 
-/// The number of complete walks' counter.
+/// The numbers of the counters after those of hand-overs.
 const COMPLETE: i32 = HandOver::RingFull as i32 + 1;
+const FRAMES_SUM: i32 = COMPLETE + 1;
+const NANOSECONDS: i32 = COMPLETE + 2;
+const LONGEST: i32 = COMPLETE + 3;
+const SAMPLES: i32 = COMPLETE + 4;
+const PERIODS: i32 = COMPLETE + 5;
 
 /// The numbers of walks, of all processors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -149,9 +178,25 @@ pub struct WalkCounts {
     pub complete: u64,
     /// Walks that were handed over, by the number of their reason.
     pub handed_over: [u64; HandOver::ALL.len()],
+    /// The frames of all these.
+    pub frames: u64,
+    /// The time that all these took.
+    pub nanoseconds: u64,
+    /// The time that the longest one took.
+    pub longest_ns: u64,
+    /// Walks at [`WalkTrigger::Sample`].
+    pub samples: u64,
+    /// The sum of the periods of these. Their events count more if the kernel skips the program.
+    pub periods: u64,
 }
 
 impl WalkCounts {
+    /// The number of all walks.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.complete + self.handed_over.iter().sum::<u64>()
+    }
+
     /// The number of walks that were handed over for a reason.
     #[must_use]
     pub fn of(&self, reason: HandOver) -> u64 {
@@ -162,15 +207,24 @@ impl WalkCounts {
 /// Where the program runs.
 #[derive(Debug, Clone, Copy)]
 pub enum WalkHead {
-    /// At a performance event's overflow. Returns 0 after a complete walk: the kernel writes no
-    /// sample then. Returns 1 to hand a sample over.
-    PerfEvent(KernelOffsets),
-    /// In [`Program::test_run`]. The context is a `struct pt_regs` of this process, and a period.
-    /// The results are the same.
+    /// At a performance event's overflow. Returns 1 to hand a sample over. Returns 0 after a
+    /// complete walk: the kernel writes no sample then.
+    PerfEvent(KernelOffsets, KernelSample),
+    /// In [`Program::test_run`], with the same results. The context is a `struct pt_regs`, a period,
+    /// the `struct pt_regs` at the entry to the kernel, and the address of that in the kernel.
     Test,
 }
 
-/// The offsets of the running kernel that the program needs.
+/// What the kernel does after a complete walk at a performance event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelSample {
+    /// It writes no sample.
+    Omitted,
+    /// It writes its usual sample, too: to compare both.
+    Written,
+}
+
+/// What the program needs to know of the running kernel: offsets, and this process' PID namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelOffsets {
     cast_context: Kfunc,
@@ -182,6 +236,8 @@ pub struct KernelOffsets {
     task_flags: i16,
     /// The word with `task_struct.in_execve`, and its bit.
     in_exec: (i16, i32),
+    /// Device and inode; `None` for the initial namespace.
+    pid_namespace: Option<(u64, u64)>,
 }
 
 impl KernelOffsets {
@@ -189,7 +245,7 @@ impl KernelOffsets {
     ///
     /// # Errors
     ///
-    /// The kernel's types cannot be read, or lack one of these.
+    /// The kernel's types cannot be read, or lack one of these. Or `/proc` is not mounted.
     pub fn read() -> io::Result<KernelOffsets> {
         let btf = KernelBtf::read()?;
         let missing = || {
@@ -198,7 +254,13 @@ impl KernelOffsets {
                 "the kernel's types lack a member",
             )
         };
-        KernelOffsets::find(&btf).ok_or_else(missing)
+        let mut offsets = KernelOffsets::find(&btf).ok_or_else(missing)?;
+        // perf's records have the IDs of this process' namespace.
+        let namespace = fs::metadata("/proc/self/ns/pid")?;
+        if namespace.ino() != INITIAL_PID_NAMESPACE {
+            offsets.pid_namespace = Some((kernel_device(namespace.dev()), namespace.ino()));
+        }
+        Ok(offsets)
     }
 
     fn find(btf: &KernelBtf) -> Option<KernelOffsets> {
@@ -214,8 +276,19 @@ impl KernelOffsets {
                 i16::try_from(in_exec / 32 * 4).ok()?,
                 (1_u32 << (in_exec % 32)).cast_signed(),
             ),
+            pid_namespace: None,
         })
     }
+}
+
+/// `PROC_PID_INIT_INO`
+const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
+
+/// A device's number in the kernel (`MKDEV`), from that of `stat`.
+fn kernel_device(device: u64) -> u64 {
+    let major = device >> 8 & 0xfff;
+    let minor = device & 0xff | device >> 12 & 0xfff00;
+    major << 20 | minor
 }
 
 /// Why the program cannot be made.
@@ -237,11 +310,16 @@ pub struct WalkMaps {
     processes: Map,
     scratch: PercpuArray,
     records: RingBuf,
+    /// Replacing the element waits for all programs that run.
+    grace_period: MapOfMaps,
+    grace_element: Map,
 }
 
 impl WalkMaps {
-    /// Where the arena is free, in bytes: for lists of mappings and tables.
-    pub const FREE: std::ops::Range<usize> = MAX_COUNTED_CPUS * COUNTER_BYTES..ARENA_BYTES;
+    /// Where the arena is free, in bytes: for lists of mappings, and for tables. Once a walk can use
+    /// a table, the table must not change: rows of it are cached.
+    pub const FREE: std::ops::Range<usize> =
+        MAX_CPUS * ((1 << COUNTER_SHIFT) + (1 << ROW_CACHE_SHIFT))..ARENA_BYTES;
 
     /// Creates the memory for `cpus` processors, whose numbers are smaller.
     ///
@@ -249,15 +327,20 @@ impl WalkMaps {
     ///
     /// The kernel refuses a map. The message has the remedy.
     pub fn new(cpus: usize) -> Result<WalkMaps, MapError> {
+        let grace_element = Map::new_array(8, 1)?;
         let maps = WalkMaps {
             arena: Arc::new(Arena::new(ARENA_BYTES)?),
-            processes: Map::new_hash(4, 16, MAX_PROCESSES)?,
+            processes: Map::new_hash(4, 8, MAX_PROCESSES)?,
             scratch: PercpuArray::new(SCRATCH_BYTES, 1)?,
             records: RingBuf::new(RING_BYTES)?,
+            grace_period: MapOfMaps::new_array(1, &grace_element)?,
+            grace_element,
         };
         // Programs can write only to memory that was written before.
-        let bytes = cpus.min(MAX_COUNTED_CPUS) * COUNTER_BYTES;
-        let _ = maps.arena.write(0, &vec![0; bytes]);
+        let cpus = cpus.min(MAX_CPUS);
+        for (start, size) in [(0, COUNTER_SHIFT), (ROW_CACHES as usize, ROW_CACHE_SHIFT)] {
+            let _ = maps.arena.write(start, &vec![0; cpus << size]);
+        }
         Ok(maps)
     }
 
@@ -278,9 +361,20 @@ impl WalkMaps {
     ///
     /// There are too many processes.
     pub fn set_process(&self, pid: u32, list: u64, generation: u32) -> io::Result<()> {
-        let value = [list, generation.into()].map(u64::to_le_bytes);
+        // One word. The kernel can reuse an element while a program reads it, so two words could be
+        // of two processes. An arena never crosses a multiple of 4 GiB.
+        let value = list << 32 | u64::from(generation);
         self.processes
-            .update(&pid.to_le_bytes(), value.as_flattened())
+            .update(&pid.to_le_bytes(), &value.to_le_bytes())
+    }
+
+    /// Publishes that a process' samples are handed over for a reason.
+    ///
+    /// # Errors
+    ///
+    /// There are too many processes.
+    pub fn refuse_process(&self, pid: u32, reason: HandOver) -> io::Result<()> {
+        self.set_process(pid, reason as u64, 0)
     }
 
     /// Removes a process: its samples are handed over.
@@ -289,46 +383,66 @@ impl WalkMaps {
         let _ = self.processes.delete(&pid.to_le_bytes());
     }
 
+    /// Waits until all walks have ended that run now, some 10 ms. Then no walk uses a list that no
+    /// process has.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses.
+    pub fn wait_for_walks(&self) -> io::Result<()> {
+        self.grace_period
+            .update(&0_u32.to_le_bytes(), &self.grace_element)
+    }
+
     /// The numbers of walks so far.
     #[must_use]
     pub fn counts(&self, cpus: usize) -> WalkCounts {
         let mut counts = WalkCounts::default();
-        for cpu in 0..cpus.min(MAX_COUNTED_CPUS) {
-            let start = cpu * COUNTER_BYTES;
-            let load = |number: usize| {
-                let word = self.arena.word(start + number * 8);
-                word.map_or(0, |word| word.load(std::sync::atomic::Ordering::Relaxed))
-            };
-            for (number, sum) in counts.handed_over.iter_mut().enumerate() {
-                *sum += load(number);
+        for cpu in 0..cpus.min(MAX_CPUS) {
+            let start = cpu << COUNTER_SHIFT;
+            let mut longest = 0;
+            let sums = counts.handed_over.iter_mut();
+            let sums = sums.chain([
+                &mut counts.complete,
+                &mut counts.frames,
+                &mut counts.nanoseconds,
+                &mut longest,
+                &mut counts.samples,
+                &mut counts.periods,
+            ]);
+            for (offset, sum) in (start..).step_by(8).zip(sums) {
+                let word = self.arena.word(offset);
+                *sum += word.map_or(0, |word| word.load(Ordering::Relaxed));
             }
-            counts.complete += load(HandOver::ALL.len());
+            counts.longest_ns = counts.longest_ns.max(longest);
         }
         counts
     }
 
-    /// Loads the program with a head.
+    /// Loads the program with a head, for one trigger.
     ///
     /// # Errors
     ///
     /// The kernel refuses it. The error has the verifier's log.
-    pub fn load(&self, head: WalkHead) -> Result<Program, WalkLoadError> {
+    pub fn load(&self, head: WalkHead, trigger: WalkTrigger) -> Result<Program, WalkLoadError> {
         let prog_type = match head {
-            WalkHead::PerfEvent(_) => ProgType::PerfEvent,
+            WalkHead::PerfEvent(..) => ProgType::PerfEvent,
             WalkHead::Test => ProgType::Syscall,
         };
-        Ok(Program::load(&self.assemble(head)?, prog_type)?)
+        Ok(Program::load(&self.assemble(head, trigger)?, prog_type)?)
     }
 
-    fn assemble(&self, head: WalkHead) -> Result<Code<'_>, AsmError> {
+    fn assemble(&self, head: WalkHead, trigger: WalkTrigger) -> Result<Code<'_>, AsmError> {
         let mut asm = Assembler::new("walk");
         let ends = HandOver::ALL.map(|_| asm.new_label());
         let walk = WalkProgram {
             maps: self,
             head,
+            trigger,
             ends,
             used: Cell::new(0),
             complete: asm.new_label(),
+            count: asm.new_label(),
             lookup_row: lookup_row(&mut asm),
             lookup_mapping: lookup_mapping(&mut asm),
             read_window: read_window(&mut asm, &self.scratch),
@@ -340,9 +454,11 @@ impl WalkMaps {
     }
 }
 
-/// The offsets of what is on the program's stack: the key of a look-up, and the context.
+/// The offsets of what is on the program's stack: the key of a look-up, the context, and the
+/// thread's IDs in a PID namespace (`struct bpf_pidns_info`).
 const KEY: i16 = -8;
 const CONTEXT: i16 = -16;
+const NAMESPACE_IDS: i16 = -24;
 
 /// A variable of the walk: its index in the memory at [`LOCALS`].
 #[derive(Debug, Clone, Copy)]
@@ -351,14 +467,19 @@ enum Local {
     Arena,
     /// The time at the start.
     Start,
+    /// The address of the thread's registers at its entry to the kernel.
+    EntryRegisters,
     /// The list of mappings.
     List,
+    /// The processor's row cache, and the entry for the code address.
+    RowCache,
+    CachedRow,
     /// The number of frames, those of the kernel included.
     Frames,
     /// What to subtract from the code address for look-ups: 1 for return addresses.
-    Back,
+    CallAdjustment,
     /// [`record::IS_INSTRUCTION`] if a signal interrupted the frame, else 0.
-    Mark,
+    InterruptedBit,
     /// The number of signal frames.
     Signals,
     /// The mapping of the last look-up.
@@ -369,7 +490,9 @@ enum Local {
     /// The address of the window, and the number of addresses in it where a word begins.
     WindowStart,
     WindowWords,
-    /// The packed row.
+    /// The code address as linked.
+    LinkedCode,
+    /// The packed row, with flags as in the cache.
     Row,
     Cfa,
     /// The address that saved registers are below.
@@ -404,8 +527,12 @@ const REGS_BP: i16 = 32;
 const REGS_IP: i16 = 128;
 const REGS_CS: i16 = 136;
 const REGS_SP: i16 = 152;
+const REGS_BYTES: i16 = 168;
 /// The context's period, behind the registers.
-const PERIOD: i16 = 168;
+const PERIOD: i16 = REGS_BYTES;
+/// The rest of a test's context.
+const TEST_ENTRY: i16 = PERIOD + 8;
+const TEST_ENTRY_ADDRESS: i16 = TEST_ENTRY + REGS_BYTES;
 /// The code segment of 64-bit code.
 const USER_CS: i32 = 0x33;
 
@@ -415,11 +542,14 @@ const TASK_WITHOUT_STACK: i32 = 0x10 | 0x4000 | 0x20_0000;
 struct WalkProgram<'m> {
     maps: &'m WalkMaps,
     head: WalkHead,
+    trigger: WalkTrigger,
     /// The ends of walks, by the numbers of [`HandOver`].
     ends: [Label; HandOver::ALL.len()],
     /// Those that something jumps to, as bits. The verifier refuses unreachable code.
     used: Cell<u32>,
     complete: Label,
+    /// Where an end is counted, by its number in `R1`.
+    count: Label,
     lookup_row: Subprog,
     lookup_mapping: Subprog,
     read_window: Subprog,
@@ -450,20 +580,13 @@ impl<'m> WalkProgram<'m> {
         store(asm, Local::Arena, R1);
         asm.call(Helper::KTIME_GET_NS);
         store(asm, Local::Start, R0);
+        store(asm, Local::Frames, 0);
         self.begin_record(asm);
         self.user_registers(asm);
-        // The process. The upper half of the number is its ID.
-        asm.ldx(W, R1, SCRATCH, RECORD + record::PID);
-        asm.st(W, R10, KEY, R1);
-        look_up(asm, &self.maps.processes);
-        asm.jmp(Eq, R0, 0, self.end_label(HandOver::UnknownProcess));
-        asm.ldx(DW, R1, R0, 0);
-        store(asm, Local::List, R1);
-        asm.ldx(DW, R1, R0, 8);
-        asm.st(W, SCRATCH, RECORD + record::GENERATION, R1);
+        self.find_list(asm);
         for local in [
-            Local::Back,
-            Local::Mark,
+            Local::CallAdjustment,
+            Local::InterruptedBit,
             Local::Signals,
             Local::MappingStart,
             Local::MappingEnd,
@@ -474,19 +597,62 @@ impl<'m> WalkProgram<'m> {
         }
     }
 
+    /// Finds the process' list of mappings.
+    fn find_list(&self, asm: &mut Assembler<'m>) {
+        asm.ldx(W, R1, SCRATCH, RECORD + record::PID);
+        asm.st(W, R10, KEY, R1);
+        look_up(asm, &self.maps.processes);
+        asm.jmp(Eq, R0, 0, self.end_label(HandOver::UnknownProcess));
+        asm.ldx(DW, R1, R0, 0);
+        asm.st(W, SCRATCH, RECORD + record::GENERATION, R1);
+        asm.alu64(Rsh, R1, 32);
+        // No list is there in the arena: it is the number of a reason.
+        asm.jmp(Lt, R1, COMPLETE, self.count);
+        store(asm, Local::List, R1);
+    }
+
+    /// Sets the IDs of the thread and its process in the record.
+    fn thread_ids(&self, asm: &mut Assembler<'m>) {
+        let (tid, pid) = (RECORD + record::TID, RECORD + record::PID);
+        let namespace = match self.head {
+            WalkHead::PerfEvent(kernel, _) => kernel.pid_namespace,
+            WalkHead::Test => None,
+        };
+        if let Some((device, inode)) = namespace {
+            asm.ld_imm64(R1, device);
+            asm.ld_imm64(R2, inode);
+            asm.mov64(R3, R10);
+            asm.alu64(Add, R3, i32::from(NAMESPACE_IDS));
+            asm.mov64(R4, 8);
+            asm.call(Helper::GET_NS_CURRENT_PID_TGID);
+            asm.jmp(Ne, R0, 0, self.end_label(HandOver::UnknownProcess));
+            for (offset, field) in [(NAMESPACE_IDS, tid), (NAMESPACE_IDS + 4, pid)] {
+                asm.ldx(W, R1, R10, offset);
+                asm.st(W, SCRATCH, field, R1);
+            }
+        } else {
+            asm.call(Helper::GET_CURRENT_PID_TGID);
+            asm.st(W, SCRATCH, tid, R0);
+            asm.alu64(Rsh, R0, 32);
+            asm.st(W, SCRATCH, pid, R0);
+        }
+    }
+
     fn begin_record(&self, asm: &mut Assembler<'m>) {
         let field = |field: i16| RECORD + field;
-        asm.call(Helper::GET_CURRENT_PID_TGID);
-        asm.st(W, SCRATCH, field(record::TID), R0);
-        asm.alu64(Rsh, R0, 32);
-        asm.st(W, SCRATCH, field(record::PID), R0);
         asm.call(Helper::GET_SMP_PROCESSOR_ID);
         asm.st(W, SCRATCH, field(record::CPU), R0);
+        asm.alu64(Lsh, R0, ROW_CACHE_SHIFT);
+        asm.alu64(Add, R0, ROW_CACHES);
+        load(asm, R1, Local::Arena);
+        asm.alu64(Add, R0, R1);
+        store(asm, Local::RowCache, R0);
         asm.ldx(DW, R1, R10, CONTEXT);
         asm.ldx(DW, R2, R1, PERIOD);
         asm.st(DW, SCRATCH, field(record::PERIOD), R2);
+        asm.st(W, SCRATCH, field(record::TRIGGER), self.trigger as i32);
         match self.head {
-            WalkHead::PerfEvent(kernel) => {
+            WalkHead::PerfEvent(kernel, _) => {
                 // The time of the sample that a hand-over would yield.
                 asm.call_kfunc(kernel.cast_context);
                 asm.ldx(DW, R1, R0, kernel.data);
@@ -495,44 +661,73 @@ impl<'m> WalkProgram<'m> {
             WalkHead::Test => load(asm, R0, Local::Start),
         }
         asm.st(DW, SCRATCH, field(record::TIME), R0);
+        self.thread_ids(asm);
     }
 
     /// Sets the walk's registers, and notes the kernel's frames.
     fn user_registers(&self, asm: &mut Assembler<'m>) {
         let (in_kernel, known) = (asm.new_label(), asm.new_label());
-        let registers = |asm: &mut Assembler<'m>, from: Reg| {
-            asm.ldx(DW, R1, from, REGS_CS);
+        let registers = |asm: &mut Assembler<'m>, from: Reg, offset: i16| {
+            asm.ldx(DW, R1, from, offset + REGS_CS);
+            // The rest of the word may have flags (FRED).
+            asm.alu64(And, R1, 0xffff);
             asm.jmp(Ne, R1, USER_CS, self.end_label(HandOver::Compat));
-            asm.ldx(DW, CODE, from, REGS_IP);
-            asm.ldx(DW, STACK_POINTER, from, REGS_SP);
-            asm.ldx(DW, FRAME_POINTER, from, REGS_BP);
+            asm.ldx(DW, CODE, from, offset + REGS_IP);
+            asm.ldx(DW, STACK_POINTER, from, offset + REGS_SP);
+            asm.ldx(DW, FRAME_POINTER, from, offset + REGS_BP);
         };
         asm.st(H, SCRATCH, RECORD + record::KERNEL_FRAMES, 0);
         asm.ldx(DW, R5, R10, CONTEXT);
-        if let WalkHead::PerfEvent(kernel) = self.head {
-            asm.ldx(DW, R1, R5, REGS_CS);
-            asm.alu64(And, R1, 3);
-            asm.jmp(Ne, R1, 3, in_kernel);
-            registers(asm, R5);
-            asm.ja(known);
-            asm.bind(in_kernel);
+        asm.ldx(DW, R1, R5, REGS_CS);
+        asm.alu64(And, R1, 3);
+        asm.jmp(Ne, R1, 3, in_kernel);
+        registers(asm, R5, 0);
+        asm.ja(known);
+        asm.bind(in_kernel);
+        if let WalkHead::PerfEvent(kernel, _) = self.head {
             self.kernel_frames(asm);
-            let none = self.end_label(HandOver::NoUserStack);
-            asm.call(Helper::GET_CURRENT_TASK_BTF);
-            asm.ldx(W, R1, R0, kernel.task_flags);
-            asm.jmp(Cond::Set, R1, TASK_WITHOUT_STACK, none);
-            let (word, bit) = kernel.in_exec;
-            asm.ldx(W, R1, R0, word);
-            asm.jmp32(Cond::Set, R1, bit, none);
-            asm.mov64(R1, R0);
-            asm.call(Helper::TASK_PT_REGS);
-            registers(asm, R0);
+            self.task_registers(asm, kernel);
+            asm.mov64(R4, R0);
+            asm.ldx(DW, R5, R10, CONTEXT);
+            self.check_entry(asm);
+            registers(asm, R4, 0);
         } else {
-            registers(asm, R5);
+            asm.ldx(DW, R1, R5, TEST_ENTRY_ADDRESS);
+            store(asm, Local::EntryRegisters, R1);
+            self.check_entry(asm);
+            registers(asm, R5, TEST_ENTRY);
         }
         asm.bind(known);
         asm.ldx(H, R1, SCRATCH, RECORD + record::KERNEL_FRAMES);
         store(asm, Local::Frames, R1);
+    }
+
+    /// `R0 =` the thread's registers at its entry to the kernel.
+    fn task_registers(&self, asm: &mut Assembler<'m>, kernel: KernelOffsets) {
+        let none = self.end_label(HandOver::NoUserStack);
+        asm.call(Helper::GET_CURRENT_TASK_BTF);
+        asm.ldx(W, R1, R0, kernel.task_flags);
+        asm.jmp(Cond::Set, R1, TASK_WITHOUT_STACK, none);
+        let (word, bit) = kernel.in_exec;
+        asm.ldx(W, R1, R0, word);
+        asm.jmp32(Cond::Set, R1, bit, none);
+        asm.mov64(R1, R0);
+        asm.call(Helper::TASK_PT_REGS);
+        store(asm, Local::EntryRegisters, R0);
+    }
+
+    /// Hands over if a non-maskable interrupt came before the kernel had pushed the registers at its
+    /// entry, from the last to `bp`: they are those of an earlier entry. The stack pointer of the
+    /// context `R5` is then still the process', or among these registers. perf asks for the same
+    /// (`perf_get_regs_user`), except that it needs no `bp`.
+    fn check_entry(&self, asm: &mut Assembler<'m>) {
+        let none = self.end_label(HandOver::NoUserStack);
+        asm.ldx(DW, R2, R5, REGS_SP);
+        asm.jmp(Sge, R2, 0, none);
+        load(asm, R1, Local::EntryRegisters);
+        asm.alu64(Sub, R2, R1);
+        asm.alu64(Sub, R2, i32::from(REGS_BP + 1));
+        asm.jmp(Lt, R2, i32::from(REGS_BYTES - REGS_BP), none);
     }
 
     /// Copies the kernel's part of the call chain, which perf has made before.
@@ -540,10 +735,12 @@ impl<'m> WalkProgram<'m> {
         asm.mov64(R1, R5);
         asm.mov64(R2, SCRATCH);
         asm.alu64(Add, R2, i32::from(FRAMES));
-        asm.mov64(R3, MAX_KERNEL_FRAMES * 8);
+        asm.mov64(R3, KERNEL_CHAIN_BYTES);
         asm.mov64(R4, 0);
         asm.call(Helper::GET_STACK);
-        asm.jmp(Slt, R0, 0, self.end_label(HandOver::NoKernelFrames));
+        let none = self.end_label(HandOver::NoKernelFrames);
+        asm.jmp(Slt, R0, 0, none);
+        asm.jmp(Ge, R0, KERNEL_CHAIN_BYTES, none);
         asm.alu64(Rsh, R0, 3);
         asm.st(H, SCRATCH, RECORD + record::KERNEL_FRAMES, R0);
     }
@@ -563,24 +760,16 @@ impl<'m> WalkProgram<'m> {
         asm.mov64(R2, R1);
         asm.alu64(Add, R2, 1);
         store(asm, Local::Frames, R2);
-        load(asm, R3, Local::Mark);
+        load(asm, R3, Local::InterruptedBit);
         asm.alu64(Or, R3, CODE);
         asm.alu64(Lsh, R1, 3);
         asm.alu64(Add, R1, SCRATCH);
         asm.st(DW, R1, FRAMES, R3);
         asm.alu64(And, R2, 15);
         asm.jmp(Ne, R2, 0, has_time);
-        asm.call(Helper::KTIME_GET_NS);
-        load(asm, R1, Local::Start);
-        asm.alu64(Sub, R0, R1);
-        asm.jmp(
-            Gt,
-            R0,
-            MAX_WALK_NS.cast_signed(),
-            self.end_label(HandOver::Deadline),
-        );
+        self.check_time(asm);
         asm.bind(has_time);
-        load(asm, R1, Local::Back);
+        load(asm, R1, Local::CallAdjustment);
         asm.alu64(Sub, CODE, R1);
         self.find_table(asm);
         self.find_row(asm);
@@ -589,6 +778,15 @@ impl<'m> WalkProgram<'m> {
         asm.bind(found);
         self.step(asm);
         asm.ja(again);
+    }
+
+    /// Ends a walk that takes too long.
+    fn check_time(&self, asm: &mut Assembler<'m>) {
+        asm.call(Helper::KTIME_GET_NS);
+        load(asm, R1, Local::Start);
+        asm.alu64(Sub, R0, R1);
+        let late = self.end_label(HandOver::Deadline);
+        asm.jmp(Gt, R0, MAX_WALK_NS.cast_signed(), late);
     }
 
     /// Finds the table for the code address.
@@ -618,13 +816,55 @@ impl<'m> WalkProgram<'m> {
 
     /// `R1 =` the packed row of the code address, and `R4 =` the flags of `lookup_row`.
     fn find_row(&self, asm: &mut Assembler<'m>) {
-        load(asm, R1, Local::Table);
-        asm.mov64(R2, CODE);
+        let (miss, found) = (asm.new_label(), asm.new_label());
+        let (table, code, entry) = (R1, R2, R3);
+        load(asm, table, Local::Table);
+        asm.mov64(code, CODE);
         load(asm, R3, Local::Bias);
-        asm.alu64(Sub, R2, R3);
+        asm.alu64(Sub, code, R3);
+        asm.mov64(entry, table);
+        asm.alu64(Rsh, entry, 6);
+        asm.alu64(Xor, entry, code);
+        // Fibonacci hashing (Knuth, volume 3, 6.4).
+        asm.alu32(Mul, entry, 0x9e37_79b1_u32.cast_signed());
+        asm.alu32(Rsh, entry, 32 - (ROW_CACHE_SHIFT - CACHED_SHIFT));
+        asm.alu64(Lsh, entry, CACHED_SHIFT);
+        load(asm, R4, Local::RowCache);
+        asm.alu64(Add, entry, R4);
+        store(asm, Local::CachedRow, entry);
+        asm.cast_kern(entry, entry);
+        for (offset, expected) in [(CACHED_CODE, code), (CACHED_TABLE, table)] {
+            asm.ldx(DW, R4, entry, offset);
+            asm.jmp(Ne, R4, expected, miss);
+        }
+        asm.ldx(DW, R1, entry, CACHED_ROW);
+        asm.ja(found);
+        asm.bind(miss);
+        store(asm, Local::LinkedCode, code);
+        self.look_up_row(asm);
+        load(asm, R3, Local::CachedRow);
+        asm.cast_kern(R3, R3);
+        asm.st(DW, R3, CACHED_ROW, R1);
+        for (offset, local) in [
+            (CACHED_CODE, Local::LinkedCode),
+            (CACHED_TABLE, Local::Table),
+        ] {
+            load(asm, R2, local);
+            asm.st(DW, R3, offset, R2);
+        }
+        asm.bind(found);
+        store(asm, Local::Row, R1);
+        asm.mov64(R4, R1);
+        asm.alu64(Rsh, R4, 32);
+    }
+
+    /// `R1 =` the packed row of the address `R2` in the table `R1`, with the flags of `lookup_row`.
+    fn look_up_row(&self, asm: &mut Assembler<'m>) {
         asm.call_subprog(self.lookup_row);
         asm.jmp(Eq, R0, 0, self.end_label(HandOver::NoRow));
         asm.mov64(R4, R0);
+        asm.alu64(And, R4, IS_FIRST_OF_PIECE | IS_LAST_OF_PIECE);
+        asm.alu64(Lsh, R4, 32);
         asm.alu64(And, R0, IS_FIRST_OF_PIECE - 1);
         asm.alu64(Sub, R0, 1);
         asm.alu64(Lsh, R0, 3);
@@ -635,7 +875,7 @@ impl<'m> WalkProgram<'m> {
         asm.cast_kern(R1, R1);
         asm.ldx(DW, R1, R1, 0);
         asm.jmp(Eq, R1, 0, self.end_label(HandOver::OtherRow));
-        store(asm, Local::Row, R1);
+        asm.alu64(Or, R1, R4);
     }
 
     /// `R3 =` the CFA by the packed row in `R1`, then jumps to `found`. A signal frame has none.
@@ -691,7 +931,7 @@ impl<'m> WalkProgram<'m> {
         asm.alu64(Add, R3, 8);
         asm.alu64(Rsh, R1, PUSHED_SHIFT);
         asm.alu64(And, R1, 15);
-        load(asm, R2, Local::Back);
+        load(asm, R2, Local::CallAdjustment);
         asm.alu64(Add, R2, CODE);
         asm.alu64(And, R2, 15);
         asm.jmp(Lt, R2, R1, usual);
@@ -705,7 +945,7 @@ impl<'m> WalkProgram<'m> {
     fn check_border(&self, asm: &mut Assembler<'m>) {
         let inside = asm.new_label();
         let none = self.end_label(HandOver::FunctionBorder);
-        load(asm, R3, Local::Back);
+        load(asm, R3, Local::CallAdjustment);
         asm.jmp(Eq, R3, 0, inside);
         // A call has more than one byte.
         asm.jmp(Cond::Set, R4, IS_FIRST_OF_PIECE, none);
@@ -747,8 +987,8 @@ impl<'m> WalkProgram<'m> {
             self.read_word(asm, R1, register);
         }
         asm.ld_imm64(R1, record::IS_INSTRUCTION);
-        store(asm, Local::Mark, R1);
-        store(asm, Local::Back, 0);
+        store(asm, Local::InterruptedBit, R1);
+        store(asm, Local::CallAdjustment, 0);
         asm.ja(again);
     }
 
@@ -772,8 +1012,8 @@ impl<'m> WalkProgram<'m> {
         asm.alu64(Sub, R1, 8);
         self.read_word(asm, R1, CODE);
         asm.jmp(Eq, CODE, 0, self.end_label(HandOver::ZeroReturnAddress));
-        store(asm, Local::Mark, 0);
-        store(asm, Local::Back, 1);
+        store(asm, Local::InterruptedBit, 0);
+        store(asm, Local::CallAdjustment, 1);
     }
 
     /// `dst =` the word of the user's stack at an address. Clobbers `R0` to `R5`.
@@ -795,21 +1035,17 @@ impl<'m> WalkProgram<'m> {
         asm.call_subprog(self.read_window);
         asm.jmp(Eq, R0, 0, self.end_label(HandOver::Unreadable));
         store(asm, Local::WindowWords, R0);
+        // Frames of one window take a few microseconds, and reading one can take longer.
+        self.check_time(asm);
         asm.ldx(DW, dst, SCRATCH, WINDOW);
         asm.bind(inside);
     }
 
     /// The ends of walks.
     fn end(&self, asm: &mut Assembler<'m>) {
-        let count = asm.new_label();
         asm.bind(self.complete);
-        asm.call(Helper::KTIME_GET_NS);
-        load(asm, R1, Local::Start);
-        asm.alu64(Sub, R0, R1);
-        asm.st(W, SCRATCH, RECORD + record::WALK_NS, R0);
-        load(asm, R1, Local::Frames);
-        asm.st(H, SCRATCH, RECORD + record::ALL_FRAMES, R1);
         load(asm, R3, Local::Frames);
+        asm.st(H, SCRATCH, RECORD + record::ALL_FRAMES, R3);
         asm.jmp(
             Gt,
             R3,
@@ -826,34 +1062,60 @@ impl<'m> WalkProgram<'m> {
         asm.call(Helper::RINGBUF_OUTPUT);
         asm.jmp(Ne, R0, 0, self.end_label(HandOver::RingFull));
         asm.mov64(R1, COMPLETE);
-        asm.ja(count);
+        asm.ja(self.count);
         let is_used = |reason: &HandOver| self.used.get() >> *reason as u32 & 1 != 0;
         let reasons = HandOver::ALL.iter().zip(self.ends);
         for (reason, label) in reasons.filter(|(reason, _)| is_used(reason)) {
             asm.bind(label);
             asm.mov64(R1, *reason as i32);
-            asm.ja(count);
+            asm.ja(self.count);
         }
-        asm.bind(count);
+        asm.bind(self.count);
         self.count(asm);
     }
 
     /// Counts an end by its number in `R1`, and returns 0 after a complete walk.
     fn count(&self, asm: &mut Assembler<'m>) {
-        asm.mov64(R7, R1);
-        asm.ldx(W, R2, SCRATCH, RECORD + record::CPU);
-        asm.alu64(Lsh, R2, COUNTER_SHIFT);
-        asm.alu64(Lsh, R1, 3);
-        asm.alu64(Add, R1, R2);
-        load(asm, R2, Local::Arena);
-        asm.alu64(Add, R1, R2);
+        let (end, counters, is_short) = (R7, R8, asm.new_label());
+        asm.mov64(end, R1);
+        asm.call(Helper::KTIME_GET_NS);
+        load(asm, R1, Local::Start);
+        asm.alu64(Sub, R0, R1);
+        asm.ldx(W, counters, SCRATCH, RECORD + record::CPU);
+        asm.alu64(Lsh, counters, COUNTER_SHIFT);
+        load(asm, R1, Local::Arena);
+        asm.alu64(Add, counters, R1);
+        asm.mov64(R1, counters);
+        asm.alu64(Add, R1, LONGEST * 8);
         asm.cast_kern(R1, R1);
         asm.ldx(DW, R2, R1, 0);
-        asm.alu64(Add, R2, 1);
-        asm.st(DW, R1, 0, R2);
+        asm.jmp(Le, R0, R2, is_short);
+        asm.st(DW, R1, 0, R0);
+        asm.bind(is_short);
+        let add = |asm: &mut Assembler<'m>, counter: i32, term: Src| {
+            asm.mov64(R3, counters);
+            asm.alu64(Add, R3, counter * 8);
+            asm.cast_kern(R3, R3);
+            asm.ldx(DW, R4, R3, 0);
+            asm.alu64(Add, R4, term);
+            asm.st(DW, R3, 0, R4);
+        };
+        add(asm, NANOSECONDS, R0.into());
+        load(asm, R1, Local::Frames);
+        add(asm, FRAMES_SUM, R1.into());
+        if self.trigger == WalkTrigger::Sample {
+            asm.ldx(DW, R1, SCRATCH, RECORD + record::PERIOD);
+            add(asm, PERIODS, R1.into());
+            add(asm, SAMPLES, 1.into());
+        }
+        asm.mov64(R1, end);
+        asm.alu64(Lsh, R1, 3);
+        asm.alu64(Add, counters, R1);
+        add(asm, 0, 1.into());
         let is_complete = asm.new_label();
-        asm.mov64(R0, 0);
-        asm.jmp(Eq, R7, COMPLETE, is_complete);
+        let is_written = matches!(self.head, WalkHead::PerfEvent(_, KernelSample::Written));
+        asm.mov64(R0, i32::from(is_written));
+        asm.jmp(Eq, end, COMPLETE, is_complete);
         asm.mov64(R0, 1);
         asm.bind(is_complete);
         asm.exit();

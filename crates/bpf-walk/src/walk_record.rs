@@ -9,7 +9,7 @@
 //! 28  the processor, 4 bytes
 //! 32  the number of words below that are of the kernel's call chain, 2 bytes
 //! 34  the number of all words below, 2 bytes
-//! 36  the duration of the walk in nanoseconds, 4 bytes
+//! 36  the number of the trigger, 4 bytes
 //! 40  code addresses, 8 bytes each, the innermost one first
 //! ```
 //!
@@ -26,7 +26,7 @@ pub(crate) const GENERATION: i16 = 24;
 pub(crate) const CPU: i16 = 28;
 pub(crate) const KERNEL_FRAMES: i16 = 32;
 pub(crate) const ALL_FRAMES: i16 = 34;
-pub(crate) const WALK_NS: i16 = 36;
+pub(crate) const TRIGGER: i16 = 36;
 pub(crate) const HEADER_BYTES: i16 = 40;
 
 /// The bit of an address of the process whose instruction a signal interrupted.
@@ -35,9 +35,24 @@ pub(crate) const IS_INSTRUCTION: u64 = 1 << 63;
 /// The most frames of a walk, the kernel's included.
 pub const MAX_FRAMES: u16 = 1024;
 
+/// When a program walks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WalkTrigger {
+    /// At a sample of a running thread.
+    Sample,
+    /// When a thread stops running.
+    SwitchOut,
+}
+
+impl WalkTrigger {
+    const ALL: [WalkTrigger; 2] = [WalkTrigger::Sample, WalkTrigger::SwitchOut];
+}
+
 /// The record of a complete walk.
 #[derive(Debug, Clone, Copy)]
 pub struct WalkRecord<'r> {
+    /// When the program walked.
+    pub trigger: WalkTrigger,
     /// The time of the sample, in nanoseconds of the event's clock.
     pub time: u64,
     /// The process.
@@ -50,8 +65,6 @@ pub struct WalkRecord<'r> {
     pub generation: u32,
     /// The processor.
     pub cpu: u32,
-    /// The duration of the walk in nanoseconds.
-    pub walk_ns: u32,
     kernel: &'r [u8],
     user: &'r [u8],
 }
@@ -72,14 +85,15 @@ impl<'r> WalkRecord<'r> {
         let frames = bytes.get(usize::try_from(HEADER_BYTES).ok()?..)?;
         let frames = frames.get(..usize::from(half(ALL_FRAMES)?) * 8)?;
         let (kernel, user) = frames.split_at_checked(usize::from(half(KERNEL_FRAMES)?) * 8)?;
+        let trigger = usize::try_from(number(TRIGGER)?).ok()?;
         Some(WalkRecord {
+            trigger: *WalkTrigger::ALL.get(trigger)?,
             time: word(TIME)?,
             pid: number(PID)?,
             tid: number(TID)?,
             period: word(PERIOD)?,
             generation: number(GENERATION)?,
             cpu: number(CPU)?,
-            walk_ns: number(WALK_NS)?,
             kernel,
             user,
         })

@@ -9,7 +9,7 @@ use crate::map::MapType;
 
 /// Why creating a map failed.
 #[derive(Debug, thiserror::Error)]
-#[error("BPF map of type {map_type}: {}", KernelError(source))]
+#[error("BPF map of type {map_type}: {}{}", KernelError(source), self.version_hint())]
 pub struct MapError {
     /// The map's type.
     pub map_type: MapType,
@@ -42,16 +42,45 @@ pub enum LoadError {
     },
 }
 
+impl MapError {
+    /// Kernels refuse types that they do not know.
+    fn version_hint(&self) -> &'static str {
+        match (self.map_type, self.source.raw_os_error()) {
+            (MapType::Arena, Some(libc::EINVAL)) => " (it needs Linux 6.9)",
+            _ => "",
+        }
+    }
+
+    /// What to do, if the kernel does not permit it.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        remedy(&self.source)
+    }
+}
+
+impl LoadError {
+    /// What to do, if the kernel does not permit it.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        let (LoadError::Btf { source, .. } | LoadError::Prog { source, .. }) = self;
+        remedy(source)
+    }
+}
+
+fn remedy(error: &io::Error) -> Option<Remedy> {
+    // The verifier refuses with `EACCES`; that is not a lack of privileges.
+    (error.raw_os_error() == Some(libc::EPERM)).then_some(Remedy::Bpf)
+}
+
 /// The kernel's error, with the remedy.
 struct KernelError<'a>(&'a io::Error);
 
 impl Display for KernelError<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)?;
-        // The verifier refuses with `EACCES`; that is not a lack of privileges.
-        match self.0.raw_os_error() {
-            Some(libc::EPERM) => write!(f, ": {}", Remedy::Bpf),
-            _ => Ok(()),
+        match remedy(self.0) {
+            Some(remedy) => write!(f, ": {remedy}"),
+            None => Ok(()),
         }
     }
 }

@@ -28,6 +28,9 @@ impl Helper {
     pub const PROBE_READ_USER: Helper = Helper::new(112, "probe_read_user");
     /// Copies memory of the kernel.
     pub const PROBE_READ_KERNEL: Helper = Helper::new(113, "probe_read_kernel");
+    /// Writes `struct bpf_pidns_info`: the current thread's IDs in a PID namespace. Fails if that is
+    /// not the thread's own.
+    pub const GET_NS_CURRENT_PID_TGID: Helper = Helper::new(120, "get_ns_current_pid_tgid");
     /// Appends a record to a ring buffer.
     pub const RINGBUF_OUTPUT: Helper = Helper::new(130, "ringbuf_output");
     /// Reserves a record in a ring buffer. Null if it is full.
@@ -65,6 +68,7 @@ impl Helper {
         Helper::GET_STACK,
         Helper::PROBE_READ_USER,
         Helper::PROBE_READ_KERNEL,
+        Helper::GET_NS_CURRENT_PID_TGID,
         Helper::RINGBUF_OUTPUT,
         Helper::RINGBUF_RESERVE,
         Helper::RINGBUF_SUBMIT,

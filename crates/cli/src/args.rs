@@ -276,6 +276,7 @@ pub(crate) struct RecordArgs {
     /// `copy` walks copies of stacks, which the kernel makes up to 64 KiB. `kernel` walks stacks of
     /// up to 1,024 frames where they are, by a BPF program: it needs root, or CAP_BPF, CAP_PERFMON
     /// and CAP_SYS_PTRACE, and Linux 6.9. It walks copies of those that the program cannot finish.
+    /// `auto` is `kernel` where that is possible, else `copy`.
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "copy")]
     pub(crate) unwind: UnwindEngineArg,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
@@ -302,6 +303,10 @@ pub(crate) struct RecordArgs {
 /// Where stacks are walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UnwindEngineArg {
+    Auto,
+    /// Walks all stacks in both ways, and compares them: for tests.
+    #[value(hide = true)]
+    Both,
     Copy,
     Kernel,
 }

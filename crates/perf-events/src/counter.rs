@@ -1,7 +1,8 @@
 //! An open event.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use perf_event_open_sys::bindings as abi;
@@ -180,6 +181,13 @@ impl Counter {
     /// Stops counting.
     pub fn disable(&self) -> io::Result<()> {
         sys::disable(self.file.as_fd())
+    }
+
+    /// What it has counted so far, with the counts of threads that inherited it.
+    pub fn count(&self) -> io::Result<u64> {
+        let mut count = [0; 8];
+        File::from(self.file.try_clone()?).read_exact(&mut count)?;
+        Ok(u64::from_ne_bytes(count))
     }
 
     /// Redirects its records to the ring of another event on the same CPU.

@@ -120,7 +120,9 @@ impl Advice<'_> {
                 "the kernel copies at most 64 KiB of a stack, and the frames beyond were not found: move large variables off the stack; `unspool stack PID` shows whole stacks"
                     .to_owned()
             }
-            StackEnd::NotUnwound => format!("the recorder fell behind: {}", self.completeness.rate.remedy()),
+            StackEnd::CodeReplaced => {
+                "the process replaced code (`exec`, `dlclose`) while the kernel walked its stack: `record --unwind copy` has these stacks".to_owned()
+            }
             _ => format!(
                 "the unwind table of {name} leads nowhere from {at:#x}, which `unspool show --pc {at:#x} {path}` \
                  shows; a program that makes stacks must mark their ends"

@@ -104,7 +104,10 @@ impl Completeness {
             // A copy that is too short may end anywhere.
             let is_anywhere = matches!(
                 why.end,
-                StackEnd::NotCopied | StackEnd::CallChain | StackEnd::Limit | StackEnd::NotUnwound
+                StackEnd::NotCopied
+                    | StackEnd::CallChain
+                    | StackEnd::Limit
+                    | StackEnd::CodeReplaced
             );
             let same = |other: &&mut IncompleteReason<'_>| is_anywhere && other.end == why.end;
             match reasons.iter_mut().find(same) {

@@ -362,8 +362,8 @@ pub enum StackEnd {
     TooManyStacks,
     /// The frame limit was reached.
     Limit,
-    /// The recorder fell behind and did not unwind this sample.
-    NotUnwound,
+    /// The process replaced code while the kernel walked its stack: the walk is not used.
+    CodeReplaced,
     /// The sample was recorded without callers: its address is the only frame.
     NoCallers,
     /// The same for a 32-bit process.
@@ -394,7 +394,7 @@ impl StackEnd {
         StackEnd::Loop,
         StackEnd::TooManyStacks,
         StackEnd::Limit,
-        StackEnd::NotUnwound,
+        StackEnd::CodeReplaced,
         StackEnd::NoCallers,
         StackEnd::ThirtyTwoBit,
         StackEnd::CallChain,
@@ -437,7 +437,7 @@ impl StackEnd {
             StackEnd::Loop => "stack leads in a circle",
             StackEnd::TooManyStacks => "stack changed too often",
             StackEnd::Limit => "limit of frames",
-            StackEnd::NotUnwound => "recorder fell behind",
+            StackEnd::CodeReplaced => "code replaced during the walk",
             StackEnd::NoCallers => "recorded without callers",
             StackEnd::ThirtyTwoBit => "32-bit process, recorded without callers",
             StackEnd::CallChain => "end of the kernel's call chain",
@@ -465,7 +465,7 @@ impl StackEnd {
             StackEnd::Loop => "loop",
             StackEnd::TooManyStacks => "too-many-stacks",
             StackEnd::Limit => "frame-limit",
-            StackEnd::NotUnwound => "recorder-overrun",
+            StackEnd::CodeReplaced => "code-replaced",
             StackEnd::NoCallers => "no-callers",
             StackEnd::ThirtyTwoBit => "32-bit",
             StackEnd::CallChain => "call-chain",

@@ -1,8 +1,12 @@
 //! Compiles and verifies missing tables during the recording, on one thread of low priority. For
 //! files without a build ID, it also computes their identity. It makes their native tables if walks
-//! run those, and argument tables if arguments are recorded. It copies tables to the arena of walks
-//! in the kernel.
+//! run those, and argument tables if arguments are recorded.
+//!
+//! Tables are copied to the arena of walks in the kernel as soon as they are there. Those that need
+//! not be compiled are copied by a thread of normal priority: on a busy machine, the other one runs
+//! late.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -17,7 +21,7 @@ use crate::module_files::ModuleFile;
 #[derive(Debug)]
 pub(crate) struct Compiler {
     queue: Sender<CompileJob>,
-    arena_tables: Option<Arc<ArenaTables>>,
+    arena: Option<ArenaQueue>,
 }
 
 /// The work for one file.
@@ -28,8 +32,15 @@ struct CompileJob {
     has_table: bool,
 }
 
+/// Copies tables to the arena, one after the other.
+#[derive(Debug)]
+struct ArenaQueue {
+    tables: Arc<ArenaTables>,
+    queue: Sender<Weak<ModuleFile>>,
+}
+
 impl Compiler {
-    /// `None` if the thread cannot be created.
+    /// `None` if a thread cannot be created.
     pub(crate) fn start(
         store: Arc<Store>,
         filter: Option<Arc<ArgumentFilter>>,
@@ -38,25 +49,48 @@ impl Compiler {
         let (queue, files) = channel();
         let tables = arena_tables.clone();
         let work = move || run(&files, &store, filter.as_deref(), tables.as_deref());
-        let thread = thread::Builder::new()
-            .name("compile".to_owned())
-            .spawn(work);
-        thread.is_ok().then_some(Compiler {
-            queue,
-            arena_tables,
-        })
+        start_thread("compile", work)?;
+        let arena = match arena_tables {
+            Some(tables) => Some(ArenaQueue::start(tables)?),
+            None => None,
+        };
+        Some(Compiler { queue, arena })
     }
 
     /// Queues a file: its table is compiled if missing, and first looked up if the file is not
     /// identified yet. Then rows are synthesized for code that the table does not cover.
     pub(crate) fn compile(&self, file: &Arc<ModuleFile>, has_table: bool) {
         let file = Arc::downgrade(file);
-        if let Some(tables) = &self.arena_tables {
-            tables.expect();
+        if let Some(arena) = &self.arena {
+            arena.tables.expect();
+            // A send fails only if the thread panicked; then there is no table.
+            if has_table && arena.queue.send(Weak::clone(&file)).is_err() {
+                arena.tables.load(None);
+            }
         }
-        // The send fails only if the thread panicked; then there is no table.
-        let _ = self.queue.send(CompileJob { file, has_table });
+        let sent = self.queue.send(CompileJob { file, has_table });
+        if let (Err(_), false, Some(arena)) = (sent, has_table, &self.arena) {
+            arena.tables.load(None);
+        }
     }
+}
+
+impl ArenaQueue {
+    fn start(tables: Arc<ArenaTables>) -> Option<ArenaQueue> {
+        let (queue, files) = channel::<Weak<ModuleFile>>();
+        let loaded = Arc::clone(&tables);
+        start_thread("arena", move || {
+            for file in files {
+                loaded.load(file.upgrade().as_deref());
+            }
+        })?;
+        Some(ArenaQueue { tables, queue })
+    }
+}
+
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Option<()> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.is_ok().then_some(())
 }
 
 fn run(
@@ -66,21 +100,44 @@ fn run(
     arena_tables: Option<&ArenaTables>,
 ) {
     crate::sys::lower_priority();
-    for work in queue {
-        let file = work.file.upgrade();
-        if let Some(file) = file.as_deref().filter(|_| !work.has_table) {
-            compile_table(file, store);
-        }
-        if let Some(tables) = arena_tables {
-            tables.load(file.as_deref());
-        }
-        let Some(file) = file else {
-            continue;
+    let cover = |file: Weak<ModuleFile>| {
+        let Some(file) = file.upgrade() else {
+            return;
         };
         file.run_native(store);
         file.tables.synthesize(store);
         if let Some(wanted) = filter {
             wanted.attach_made(&file, store);
+        }
+    };
+    // Walks in the kernel need the tables of all files. So code without rows comes last.
+    let mut uncovered = VecDeque::new();
+    loop {
+        let work = if uncovered.is_empty() {
+            queue.recv().ok()
+        } else {
+            queue.try_recv().ok()
+        };
+        let Some(CompileJob { file, has_table }) = work else {
+            match uncovered.pop_front() {
+                Some(file) => cover(file),
+                None => return,
+            }
+            continue;
+        };
+        if !has_table {
+            let file = file.upgrade();
+            if let Some(file) = &file {
+                compile_table(file, store);
+            }
+            if let Some(tables) = arena_tables {
+                tables.load(file.as_deref());
+            }
+        }
+        if arena_tables.is_some() {
+            uncovered.push_back(file);
+        } else {
+            cover(file);
         }
     }
 }

@@ -6,13 +6,23 @@
 use std::io;
 use std::sync::Arc;
 
-use unspool_bpf::{Link, MapError, Program};
-use unspool_bpf_walk::{KernelOffsets, WalkCounts, WalkHead, WalkLoadError, WalkMaps, WalkRecord};
+use unspool_bpf::{Link, MapError};
+use unspool_bpf_walk::{
+    KernelOffsets, KernelSample, WalkCounts, WalkHead, WalkLoadError, WalkMaps, WalkRecord,
+    WalkTrigger,
+};
+use unspool_host::Remedy;
 use unspool_perf_events::Counter;
 
+use crate::record::{Events, possible_cpus};
+
+mod comparison;
 mod directory;
+mod lists;
 mod tables;
 
+pub(crate) use comparison::WalkComparer;
+pub use comparison::WalkComparison;
 pub(crate) use directory::Directory;
 pub(crate) use tables::ArenaTables;
 
@@ -34,6 +44,30 @@ pub enum KernelWalkError {
     Attach(#[source] io::Error),
 }
 
+impl KernelWalkError {
+    /// The remedy, if there is one.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            KernelWalkError::Map(error) => error.remedy(),
+            KernelWalkError::Load(WalkLoadError::Load(error)) => error.remedy(),
+            _ => None,
+        }
+    }
+}
+
+/// Whether stacks can be walked in the kernel.
+///
+/// # Errors
+///
+/// Why not. The message has the remedy, if there is one.
+pub fn try_kernel_walk() -> Result<(), KernelWalkError> {
+    let walk = KernelWalk::new()?;
+    let head = WalkHead::PerfEvent(walk.kernel, KernelSample::Omitted);
+    walk.maps.load(head, WalkTrigger::Sample)?;
+    Ok(())
+}
+
 /// The program that walks stacks, at the events of a recording.
 pub(crate) struct KernelWalk {
     pub(crate) maps: WalkMaps,
@@ -41,32 +75,57 @@ pub(crate) struct KernelWalk {
     pub(crate) tables: Arc<ArenaTables>,
     /// Processors have smaller numbers.
     cpus: usize,
-    program: Program,
+    kernel: KernelOffsets,
     links: Vec<Link>,
     /// The bytes of the first record in the ring that is not used yet.
     first: Vec<u8>,
 }
 
 impl KernelWalk {
-    /// Loads the program. Processors have numbers below `cpus`.
-    pub(crate) fn new(cpus: usize) -> Result<KernelWalk, KernelWalkError> {
+    /// Makes the memory of programs.
+    fn new() -> Result<KernelWalk, KernelWalkError> {
         let kernel = KernelOffsets::read().map_err(KernelWalkError::Types)?;
+        let cpus = possible_cpus();
         let maps = WalkMaps::new(cpus)?;
-        let program = maps.load(WalkHead::PerfEvent(kernel))?;
         Ok(KernelWalk {
             tables: Arc::new(ArenaTables::new(Arc::clone(maps.arena()))),
             maps,
             cpus,
-            program,
+            kernel,
             links: Vec::new(),
             first: Vec::new(),
         })
     }
 
-    /// Runs the program at an event.
-    pub(crate) fn attach(&mut self, counter: &Counter) -> Result<(), KernelWalkError> {
-        let link = self.program.attach(counter, 0);
-        self.links.push(link.map_err(KernelWalkError::Attach)?);
+    /// Runs programs at the sampled events.
+    pub(crate) fn start(
+        events: &Events,
+        sample: KernelSample,
+    ) -> Result<KernelWalk, KernelWalkError> {
+        let mut walk = KernelWalk::new()?;
+        let head = WalkHead::PerfEvent(walk.kernel, sample);
+        walk.attach(events.on_cpu(), head, WalkTrigger::Sample)?;
+        walk.attach(events.off_cpu(), head, WalkTrigger::SwitchOut)?;
+        Ok(walk)
+    }
+
+    /// Loads a program, and runs it at events.
+    fn attach<'c>(
+        &mut self,
+        counters: impl Iterator<Item = &'c Counter>,
+        head: WalkHead,
+        trigger: WalkTrigger,
+    ) -> Result<(), KernelWalkError> {
+        let mut counters = counters.peekable();
+        if counters.peek().is_none() {
+            return Ok(());
+        }
+        // The links keep it.
+        let program = self.maps.load(head, trigger)?;
+        for counter in counters {
+            let link = program.attach(counter, 0);
+            self.links.push(link.map_err(KernelWalkError::Attach)?);
+        }
         Ok(())
     }
 

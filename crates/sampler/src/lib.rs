@@ -45,7 +45,7 @@ mod unwinder;
 pub use address_space::ProcessSpace;
 pub use arguments::{ArgumentFilter, FindTable, UnmatchedRequest};
 pub use jit::JitProcess;
-pub use kernel_walk::KernelWalkError;
+pub use kernel_walk::{KernelWalkError, WalkComparison, try_kernel_walk};
 pub use live_files::{LiveFiles, ProcessRoot};
 pub use module_files::{Distinction, LocatedFile, MappedFileFinder, ModuleFile, ModuleFiles};
 pub use perf_import::{
@@ -54,7 +54,7 @@ pub use perf_import::{
 pub use processes::Processes;
 pub use record::{
     ChildProcess, RecordError, RecordNotice, RecordOptions, RecordProgress, RecordSummary,
-    RecordTarget, RecordUpdate, Recording, UnwindEngine,
+    RecordTarget, RecordUpdate, Recording, UnwindEngine, WalkSummary,
 };
 pub use unspool_bpf_walk::{HandOver, WalkCounts};
 pub use unwinder::{Unwinder, UnwoundStack};

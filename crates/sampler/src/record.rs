@@ -8,16 +8,18 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unspool_bpf_walk::WalkCounts;
+use unspool_bpf_walk::{KernelSample, WalkCounts};
 use unspool_host::Remedy;
-use unspool_perf_events::{EventTarget, OpenError, PerfEvent, Record, RingError, SampleRate};
+use unspool_perf_events::{
+    Counter, EventTarget, OpenError, PerfEvent, Record, RingError, SampleRate,
+};
 use unspool_process::file_provider::FileProblem;
 use unspool_profile::{Completeness, Meta, ProfileWriter, WeightUnit};
 use unspool_rows::Arch;
 use unspool_table_store::Store;
 
 use crate::arguments::{ArgumentFilter, ArgumentRecorder, UnmatchedRequest};
-use crate::kernel_walk::{Directory, KernelWalk, KernelWalkError};
+use crate::kernel_walk::{Directory, KernelWalk, KernelWalkError, WalkComparer, WalkComparison};
 use crate::live_files::LiveFiles;
 use crate::module_files::ModuleFiles;
 use crate::processes::Processes;
@@ -34,7 +36,8 @@ mod writer;
 pub use process_names::ChildProcess;
 
 use copy_size::CopySizer;
-use events::{EventScope, Events};
+use events::EventScope;
+pub(crate) use events::{Events, possible_cpus};
 pub(crate) use merge::{RingKind, RingRecord};
 pub(crate) use process_names::ProcessNames;
 pub(crate) use writer::RecordWriter;
@@ -78,6 +81,10 @@ pub enum UnwindEngine {
     /// In the kernel: stacks of up to 1,024 frames. Walks that do not reach the stack's root there are
     /// repeated in this process.
     Kernel,
+    /// In the kernel if it permits that, else in this process.
+    Auto,
+    /// In this process, and in the kernel as well, to compare both.
+    Both,
 }
 
 impl Default for RecordOptions {
@@ -110,6 +117,11 @@ pub enum RecordNotice {
     },
     /// Kernel code is left out.
     WithoutKernel,
+    /// Stacks are copied, up to 64 KiB, and walked in this process.
+    WithoutKernelWalk {
+        /// Why they are not walked in the kernel.
+        reason: String,
+    },
 }
 
 impl fmt::Display for RecordNotice {
@@ -119,6 +131,9 @@ impl fmt::Display for RecordNotice {
                 f,
                 "this machine does not count {wanted}: samples are taken by {taken}"
             ),
+            RecordNotice::WithoutKernelWalk { reason } => {
+                write!(f, "stacks are copied, up to 64 KiB: {reason}")
+            }
             RecordNotice::WithoutKernel => write!(
                 f,
                 "without the kernel's frames: kernel.perf_event_paranoid is above 1: {KERNEL_REMEDY}"
@@ -202,8 +217,24 @@ pub struct RecordSummary {
     pub unusable: Vec<Arc<FileProblem>>,
     /// Requests for arguments that nothing matched.
     pub unmatched_arguments: Vec<UnmatchedRequest>,
-    /// The numbers of walks in the kernel, if there were any.
-    pub walks: Option<WalkCounts>,
+    /// The walks in the kernel, if stacks were walked there.
+    pub walks: Option<WalkSummary>,
+}
+
+/// Walks in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalkSummary {
+    /// Their numbers. Those of `outdated` are not complete.
+    pub counts: WalkCounts,
+    /// Walks that are not used, because the process had replaced code: [`StackEnd::CodeReplaced`].
+    ///
+    /// [`StackEnd::CodeReplaced`]: unspool_profile::StackEnd::CodeReplaced
+    pub outdated: u64,
+    /// The fewest samples that the kernel has left out without a report, as the events' counts show.
+    /// It takes none on a processor that runs or changes the memory of another BPF program.
+    pub missed: u64,
+    /// How they compare with walks of copies: [`UnwindEngine::Both`].
+    pub comparison: WalkComparison,
 }
 
 /// The progress of a recording.
@@ -285,15 +316,21 @@ impl Recording {
             from_exec: held.is_some(),
         };
         let events = Events::open(&options, scope, &mut notices)?;
+        let walk = |sample| KernelWalk::start(&events, sample);
         let walk = match options.unwind {
             UnwindEngine::Copy => None,
-            UnwindEngine::Kernel => {
-                let mut walk = KernelWalk::new(events::possible_cpus())?;
-                events
-                    .on_cpu()
-                    .try_for_each(|counter| walk.attach(counter))?;
-                Some(walk)
-            }
+            UnwindEngine::Both => Some(walk(KernelSample::Written)?),
+            UnwindEngine::Kernel => Some(walk(KernelSample::Omitted)?),
+            UnwindEngine::Auto => match walk(KernelSample::Omitted) {
+                Ok(walk) => Some(walk),
+                Err(error) => {
+                    // The verifier's log has more lines.
+                    let reason = error.to_string();
+                    let reason = reason.lines().next().unwrap_or_default().to_owned();
+                    notices.push(RecordNotice::WithoutKernelWalk { reason });
+                    None
+                }
+            },
         };
         Ok(Recording {
             events,
@@ -389,6 +426,7 @@ impl Recording {
         let unwinder = Unwinder::new(Arch::X86_64, store.form());
         let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
         let filter = self.options.arguments;
+        let is_compared = self.options.unwind == UnwindEngine::Both;
         let files = ModuleFiles::for_recording(
             Box::new(LiveFiles::default()),
             store,
@@ -422,7 +460,8 @@ impl Recording {
                 ProcessNames::running(),
             )
             .with_arguments(filter.is_some().then(ArgumentRecorder::default))
-            .with_directory(self.walk.is_some().then(Directory::default)),
+            .with_directory(self.walk.is_some().then(Directory::default))
+            .with_comparer(is_compared.then(WalkComparer::default)),
             walk: self.walk,
             is_hurried: false,
             filter,
@@ -432,6 +471,7 @@ impl Recording {
                 .then(|| CopySizer::new(self.events.ring_sizes().sum())),
             events: self.events,
             damaged: 0,
+            created_threads: 0,
         })
     }
 
@@ -477,6 +517,8 @@ struct RecordLoop<W: Write> {
     is_hurried: bool,
     filter: Option<Arc<ArgumentFilter>>,
     damaged: u64,
+    /// The number of threads and processes that were created.
+    created_threads: u64,
     /// Why and since when nothing is recorded.
     failure: Option<(io::Error, Instant)>,
 }
@@ -571,7 +613,9 @@ impl<W: Write> RecordLoop<W> {
         let mut failure = None;
         let (writer, copies) = (&mut self.writer, &mut self.copy_sizer);
         let (sources, walk) = (&mut self.events.sources, self.walk.as_mut());
+        let created = &mut self.created_threads;
         let taken = merge::take(sources, walk, until, |taken| {
+            *created += u64::from(matches!(taken, RingRecord::Event(_, _, Record::Fork(_))));
             if let (RingRecord::Event(RingKind::OnCpu, _, Record::Sample(sample)), Some(copies)) =
                 (taken, &mut *copies)
             {
@@ -605,6 +649,16 @@ impl<W: Write> RecordLoop<W> {
         }
     }
 
+    /// The fewest samples that the kernel has left out: [`WalkSummary::missed`].
+    fn missed(&self, counts: &WalkCounts) -> u64 {
+        let counted = self.events.on_cpu().map(Counter::count);
+        let counted: u64 = counted.filter_map(Result::ok).sum();
+        let unsampled = u128::from(counted.saturating_sub(counts.periods));
+        let samples = unsampled * u128::from(counts.samples) / u128::from(counts.periods.max(1));
+        let samples = u64::try_from(samples).unwrap_or(u64::MAX);
+        samples.saturating_sub(self.events.unfinished_periods(self.created_threads))
+    }
+
     fn finish(mut self) -> Result<RecordSummary, RecordError> {
         self.events.disable();
         if self.failure.is_none()
@@ -621,6 +675,8 @@ impl<W: Write> RecordLoop<W> {
         } else {
             Vec::new()
         };
+        let walks = self.walk.as_ref().map(KernelWalk::counts);
+        let missed = walks.as_ref().map_or(0, |counts| self.missed(counts));
         let written = self.writer.finish(sys::now());
         let (failure, ended) = match self.failure {
             Some((error, at)) => (Some(error), at),
@@ -629,7 +685,15 @@ impl<W: Write> RecordLoop<W> {
         Ok(RecordSummary {
             completeness: written.completeness,
             unusable: written.unusable,
-            walks: self.walk.as_ref().map(KernelWalk::counts),
+            walks: walks.map(|counts| WalkSummary {
+                counts: WalkCounts {
+                    complete: counts.complete.saturating_sub(written.outdated_walks),
+                    ..counts
+                },
+                outdated: written.outdated_walks,
+                missed,
+                comparison: written.comparison,
+            }),
             unmatched_arguments: self.filter.map_or_else(Vec::new, |wanted| wanted.missing()),
             status,
             still_running: going_on,

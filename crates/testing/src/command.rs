@@ -204,6 +204,7 @@ pub fn this_test(starter: &[&str]) -> Command {
         thread.name().unwrap(),
         "--test-threads=1",
         "--nocapture",
+        "--include-ignored",
     ]);
     command
 }

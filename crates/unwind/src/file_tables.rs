@@ -264,6 +264,14 @@ impl FileTables {
         }
     }
 
+    /// Whether the compiled table is a section of the file: its maker wrote it, and nobody has
+    /// compared it with the file's own table.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        let source = self.compiled.get().map(OwnedTable::borrow_owner);
+        source.is_some_and(|source| matches!(source.bytes, TableBytes::Embedded))
+    }
+
     /// Stops using the compiled table; returns whether it was in use.
     pub fn distrust(&self) -> bool {
         !self.is_corrupt.swap(true, Ordering::Relaxed)

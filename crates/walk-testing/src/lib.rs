@@ -1,5 +1,6 @@
 //! The one harness for everything that steps from a frame or walks a stack: frames, stacks and
-//! tables for it, and the plain interpreter's opinion on them.
+//! tables for it, and the plain interpreter's opinion on them. Walks in the kernel read real memory,
+//! so the tests of `unspool-bpf-walk` make their own stacks.
 //!
 //! - [`step`]: a [`Stepper`](step::Stepper) against [`unspool_rows::interpret`], in frames with any
 //!   registers and rows with rules of all kinds ([`rows_of`]).

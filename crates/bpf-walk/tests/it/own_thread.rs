@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
 use unspool_bpf_walk::{
-    HandOver, KernelOffsets, ModuleMapping, TableParts, WalkHead, WalkMaps, WalkRecord,
-    write_mappings, write_table,
+    HandOver, KernelOffsets, KernelSample, ModuleMapping, TableParts, WalkHead, WalkMaps,
+    WalkRecord, WalkTrigger, write_mappings, write_table,
 };
 use unspool_compiled_table::ExecutableCode;
 use unspool_perf_events::{
@@ -16,7 +16,7 @@ use unspool_rows::{Arch, CodeAddr, LoadBias, RuntimeAddr};
 
 use crate::lookup::compile;
 
-const CPUS: usize = 1024;
+const CPUS: usize = 256;
 
 /// Recurses, and then runs until `until`.
 #[inline(never)]
@@ -135,8 +135,9 @@ fn sample(maps: &mut WalkMaps, depth: usize) -> Sampled {
         with_switches: false,
         wake_after: 1,
     };
-    let head = WalkHead::PerfEvent(KernelOffsets::read().unwrap());
-    let program = maps.load(head).unwrap_or_else(|error| panic!("{error}"));
+    let head = WalkHead::PerfEvent(KernelOffsets::read().unwrap(), KernelSample::Omitted);
+    let program = maps.load(head, WalkTrigger::Sample);
+    let program = program.unwrap_or_else(|error| panic!("{error}"));
     let info = program.info().unwrap();
     assert!(info.verified_insns < 200_000, "{info:?}");
     // More processors than there are cannot be opened.
@@ -154,11 +155,11 @@ fn sample(maps: &mut WalkMaps, depth: usize) -> Sampled {
     counters
         .iter()
         .for_each(|counter| counter.enable().unwrap());
-    let before: u64 = runs(&maps.counts(CPUS));
+    let before = maps.counts(CPUS).all();
     let mut until = || {
         // System calls of some length.
         black_box(fs::read("/proc/self/maps").unwrap());
-        runs(&maps.counts(CPUS)) - before >= 200
+        maps.counts(CPUS).all() - before >= 200
     };
     assert_eq!(recurse(depth, &mut until), depth);
     counters
@@ -178,10 +179,6 @@ fn sample(maps: &mut WalkMaps, depth: usize) -> Sampled {
         sampled.walks.push(record.user_frames().collect());
     }
     sampled
-}
-
-fn runs(counts: &unspool_bpf_walk::WalkCounts) -> u64 {
-    counts.complete + counts.handed_over.iter().sum::<u64>()
 }
 
 /// The number of records in a ring.
@@ -204,8 +201,10 @@ fn a_recursion_is_walked_to_its_root() {
         let bias = publish(&maps);
         let sampled = sample(&mut maps, depth);
         let counts = maps.counts(CPUS);
+        assert_eq!(counts.samples, counts.all());
+        assert_eq!(counts.periods, counts.all() * 500_000);
         // The first and the last sample can be outside of the recursion.
-        let (complete, all) = (sampled.walks.len(), runs(&counts));
+        let (complete, all) = (sampled.walks.len(), counts.all());
         assert_eq!(complete as u64, counts.complete);
         assert_eq!(
             sampled.copied as u64,
@@ -224,6 +223,16 @@ fn a_recursion_is_walked_to_its_root() {
     }
 }
 
+/// There, this process has another ID than in the initial namespace.
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn processes_are_known_by_their_ids_in_this_pid_namespace() {
+    unspool_testing::alone_by(&["unshare", "--pid", "--fork"], || {
+        assert_eq!(std::process::id(), 1);
+        a_recursion_is_walked_to_its_root();
+    });
+}
+
 #[test]
 #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
 fn samples_of_a_removed_process_are_perfs() {
@@ -233,6 +242,6 @@ fn samples_of_a_removed_process_are_perfs() {
     let sampled = sample(&mut maps, 10);
     assert_eq!(sampled.walks.len(), 0);
     let counts = maps.counts(CPUS);
-    assert_eq!(counts.of(HandOver::UnknownProcess), runs(&counts));
-    assert_eq!(sampled.copied as u64, runs(&counts));
+    assert_eq!(counts.of(HandOver::UnknownProcess), counts.all());
+    assert_eq!(sampled.copied as u64, counts.all());
 }

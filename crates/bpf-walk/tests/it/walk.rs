@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use unspool_bpf::Program;
 use unspool_bpf_walk::{
-    HandOver, MAX_FRAMES, ModuleMapping, TableParts, WalkCounts, WalkHead, WalkMaps, WalkRecord,
-    write_mappings, write_table,
+    ArenaRecord, HandOver, MAX_FRAMES, ModuleMapping, TableParts, WalkCounts, WalkHead, WalkMaps,
+    WalkRecord, WalkTrigger, write_mappings, write_table,
 };
 use unspool_compiled_table::ExecutableCode;
 use unspool_rows::interpret::{self, FrameContext};
@@ -22,7 +22,7 @@ const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
 /// The processors of the counters.
-const CPUS: usize = 1024;
+const CPUS: usize = 256;
 const STACK_BYTES: usize = 1 << 18;
 
 /// The first function of a table, and the bytes of each.
@@ -109,13 +109,12 @@ struct Modules {
 
 impl Modules {
     /// Makes modules, and writes their tables and a list of them.
-    fn write(maps: &WalkMaps, random: &mut Random) -> (Modules, u64) {
+    fn write(walks: &mut Walks, random: &mut Random) -> (Modules, u64) {
         let mut modules = Modules {
             tables: Vec::new(),
             mappings: Vec::new(),
             forms: Vec::new(),
         };
-        let mut free = WalkMaps::FREE.start;
         for number in 0..3_u64 {
             let count = 40 + random.below(60);
             let mut forms: Vec<Form> = (0..count).map(|_| Form::random(random)).collect();
@@ -130,8 +129,7 @@ impl Modules {
             }
             let table = text::parse(&source).unwrap();
             let bytes = compile(&table, &ExecutableCode::default());
-            let record = write_table(maps.arena(), free, &bytes, TableParts::Rows).unwrap();
-            free = record.end();
+            let record = walks.write(&bytes);
             let bias = LoadBias(0x5555_0000_0000 + (number << 32));
             modules.mappings.push(ModuleMapping {
                 start: bias.to_runtime(Vaddr(0x1_0000)),
@@ -142,7 +140,8 @@ impl Modules {
             modules.tables.push(table);
             modules.forms.push(forms);
         }
-        let list = write_mappings(maps.arena(), free, &modules.mappings).unwrap();
+        let list = write_mappings(walks.maps.arena(), walks.free, &modules.mappings).unwrap();
+        walks.free = list.end();
         (modules, list.address())
     }
 
@@ -171,6 +170,33 @@ struct Top {
     code: u64,
     stack_pointer: u64,
     frame_pointer: u64,
+}
+
+impl Top {
+    /// `struct pt_regs` of 64-bit code.
+    fn registers(self) -> [u64; 21] {
+        let mut registers = [0; 21];
+        registers[4] = self.frame_pointer;
+        registers[16] = self.code;
+        registers[17] = 0x33;
+        registers[19] = self.stack_pointer;
+        registers
+    }
+}
+
+/// The context of [`WalkHead::Test`].
+struct Context([u64; 44]);
+
+impl Default for Context {
+    fn default() -> Context {
+        Context([0; 44])
+    }
+}
+
+impl Context {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
 }
 
 /// The memory of the test's process, as the interpreter reads it.
@@ -388,6 +414,8 @@ impl StackMaker<'_> {
 struct Walks {
     maps: WalkMaps,
     program: Program,
+    /// Where the arena is free. Rows of tables are cached, so none is replaced.
+    free: usize,
 }
 
 /// What the program made of a stack.
@@ -401,28 +429,35 @@ impl Walks {
     fn new() -> Walks {
         let maps = WalkMaps::new(CPUS).unwrap_or_else(|error| panic!("{error}"));
         let program = maps
-            .load(WalkHead::Test)
+            .load(WalkHead::Test, WalkTrigger::Sample)
             .unwrap_or_else(|error| panic!("{error}"));
-        Walks { maps, program }
+        Walks {
+            maps,
+            program,
+            free: WalkMaps::FREE.start,
+        }
+    }
+
+    /// Writes a table to the arena.
+    fn write(&mut self, table: &[u8]) -> ArenaRecord {
+        let record = write_table(self.maps.arena(), self.free, table, TableParts::Rows).unwrap();
+        self.free = record.end();
+        record
     }
 
     fn walk(&mut self, top: Top) -> Walked {
-        let mut context = [0_u64; 22];
-        context[4] = top.frame_pointer;
-        context[16] = top.code;
-        context[17] = 0x33;
-        context[19] = top.stack_pointer;
-        context[21] = 997;
+        let mut context = Context::default();
+        context.0[..21].copy_from_slice(&top.registers());
+        context.0[21] = 997;
         // The test can lose its processor, for longer than a walk may take.
         let mut walks = (0..100).map(|_| self.walk_from(&context));
         let deadline = Walked::HandedOver(HandOver::Deadline);
         walks.find(|walked| *walked != deadline).unwrap_or(deadline)
     }
 
-    fn walk_from(&mut self, context: &[u64]) -> Walked {
+    fn walk_from(&mut self, context: &Context) -> Walked {
         let before = self.maps.counts(CPUS);
-        let mut context: Vec<u8> = context.iter().flat_map(|it| it.to_le_bytes()).collect();
-        let result = self.program.test_run(&mut context).unwrap();
+        let result = self.program.test_run(&mut context.bytes()).unwrap();
         let after = self.maps.counts(CPUS);
         let record = self.maps.records().next_record().map(<[u8]>::to_vec);
         assert_eq!(after.complete - before.complete, u64::from(result == 0));
@@ -441,8 +476,8 @@ impl Walks {
     }
 
     /// Makes modules and publishes them.
-    fn modules(&self, random: &mut Random) -> Modules {
-        let (modules, list) = Modules::write(&self.maps, random);
+    fn modules(&mut self, random: &mut Random) -> Modules {
+        let (modules, list) = Modules::write(self, random);
         self.maps.set_process(std::process::id(), list, 7).unwrap();
         modules
     }
@@ -511,8 +546,7 @@ fn walks_have_the_interpreters_frames() {
 fn walk_one(walks: &mut Walks, rules: &str, top: Top) -> Walked {
     let source = format!("arch x86-64 little\nfn 0x1000..0x2000\n  0x1000  {rules}\n");
     let bytes = compile(&text::parse(&source).unwrap(), &ExecutableCode::default());
-    let start = WalkMaps::FREE.start;
-    let table = write_table(walks.maps.arena(), start, &bytes, TableParts::Rows).unwrap();
+    let table = walks.write(&bytes);
     let mapping = ModuleMapping {
         start: RuntimeAddr(0x1000),
         end: RuntimeAddr(0x2000),
@@ -609,8 +643,7 @@ fn calls_at_the_ends_of_functions_are_recognized() {
     let source = "arch x86-64 little\nfn 0x0..0x1000\n  0x0  cfa=rsp+8  ra=[cfa-8]\n\
          fn 0x1000..0x2000\n  0x1000  cfa=rsp+8  ra=undefined\n";
     let bytes = compile(&text::parse(source).unwrap(), &ExecutableCode::default());
-    let start = WalkMaps::FREE.start;
-    let table = write_table(walks.maps.arena(), start, &bytes, TableParts::Rows).unwrap();
+    let table = walks.write(&bytes);
     let mapping = ModuleMapping {
         start: RuntimeAddr(code),
         end: RuntimeAddr(code + 0x2000),
@@ -661,18 +694,66 @@ fn calls_at_the_ends_of_functions_are_recognized() {
 #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
 fn unknown_processes_and_code_of_32_bits_are_handed_over() {
     let mut walks = Walks::new();
-    let mut context = [0_u64; 22];
+    let pid = std::process::id();
+    let mut context = Context::default();
+    context.0[17] = 0x23;
     let walked = walks.walk_from(&context);
     assert_eq!(walked, Walked::HandedOver(HandOver::Compat));
-    context[17] = 0x33;
-    let walked = walks.walk_from(&context);
-    assert_eq!(walked, Walked::HandedOver(HandOver::UnknownProcess));
-    walks.maps.set_process(std::process::id(), 0, 7).unwrap();
-    let walked = walks.walk_from(&context);
-    assert_eq!(walked, Walked::HandedOver(HandOver::NoMapping));
-    walks.maps.remove_process(std::process::id());
-    let walked = walks.walk_from(&context);
-    assert_eq!(walked, Walked::HandedOver(HandOver::UnknownProcess));
+    context.0[17] = 0x33;
+    for _ in 0..2 {
+        let walked = walks.walk_from(&context);
+        assert_eq!(walked, Walked::HandedOver(HandOver::UnknownProcess));
+        let none = write_mappings(walks.maps.arena(), walks.free, &[]).unwrap();
+        walks.maps.set_process(pid, none.address(), 7).unwrap();
+        let walked = walks.walk_from(&context);
+        assert_eq!(walked, Walked::HandedOver(HandOver::NoMapping));
+        for reason in HandOver::ALL {
+            walks.maps.refuse_process(pid, reason).unwrap();
+            let walked = walks.walk_from(&context);
+            assert_eq!(walked, Walked::HandedOver(reason));
+        }
+        walks.maps.remove_process(pid);
+    }
+}
+
+/// A sample in the kernel has the registers of the process from the entry to the kernel. A
+/// non-maskable interrupt can come before these are written: at the entry's first instructions, or
+/// while those from `ss` to `bp` are pushed.
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn registers_that_the_kernel_has_not_written_yet_are_not_used() {
+    let mut walks = Walks::new();
+    let top = Top {
+        code: 0x1800,
+        stack_pointer: 0,
+        frame_pointer: 0,
+    };
+    let expected = walk_one(&mut walks, OUTERMOST, top);
+    assert!(matches!(expected, Walked::Complete(_)));
+    let entry = 0xffff_c900_1234_3f58_u64;
+    let mut walk = |stack_pointer: u64| {
+        let mut context = Context::default();
+        // Code of the kernel.
+        (context.0[16], context.0[17]) = (0xffff_ffff_8100_0000, 0x10);
+        (context.0[19], context.0[21]) = (stack_pointer, 997);
+        context.0[22..43].copy_from_slice(&top.registers());
+        context.0[43] = entry;
+        walks.walk_from(&context)
+    };
+    let stale = Walked::HandedOver(HandOver::NoUserStack);
+    for offset in 0..400 {
+        let (above, below) = (walk(entry + offset), walk(entry - offset));
+        let is_stale = (33..=168).contains(&offset);
+        assert_eq!(
+            &above,
+            if is_stale { &stale } else { &expected },
+            "{offset}"
+        );
+        assert_eq!(below, expected, "-{offset}");
+    }
+    for of_process in [0, 8, 0x7ffd_1234_5678, u64::MAX >> 1] {
+        assert_eq!(walk(of_process), stale);
+    }
 }
 
 /// The reader is slow: nothing is lost.
@@ -689,16 +770,17 @@ fn a_full_ring_hands_over() {
         panic!("a root");
     };
     assert_eq!(frames, [CodeAddr::Instruction(RuntimeAddr(0x1800))]);
-    let mut context = [0_u64; 22];
-    (context[16], context[17]) = (0x1800, 0x33);
-    let context: Vec<u8> = context.iter().flat_map(|it| it.to_le_bytes()).collect();
+    let mut context = Context::default();
+    context.0[..21].copy_from_slice(&top.registers());
+    context.0[21] = 3;
     let before = walks.maps.counts(CPUS);
     let runs = 100_000_u64;
-    let run = || walks.program.test_run(&mut context.clone()).unwrap();
+    let run = || walks.program.test_run(&mut context.bytes()).unwrap();
     let handed_over: u64 = (0..runs).map(|_| u64::from(run())).sum();
     let after = walks.maps.counts(CPUS);
     assert_eq!(after.of(HandOver::RingFull), handed_over);
     assert_eq!(after.complete - before.complete, runs - handed_over);
+    assert_eq!(after.periods - before.periods, 3 * runs);
     let kept = RefCell::new(0);
     while walks.maps.records().next_record().is_some() {
         *kept.borrow_mut() += 1;

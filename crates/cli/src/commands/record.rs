@@ -52,7 +52,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(str::parse::<PerfEvent>)
         .transpose()?;
-    let options = RecordOptions {
+    let mut options = RecordOptions {
         event,
         rate: rate(args)?,
         inherits: !args.no_inherit,
@@ -60,16 +60,20 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         duration: args.duration,
         arguments: wanted(args).map(Arc::new),
         unwind: match args.unwind {
+            UnwindEngineArg::Auto => UnwindEngine::Auto,
+            UnwindEngineArg::Both => UnwindEngine::Both,
             UnwindEngineArg::Copy => UnwindEngine::Copy,
             UnwindEngineArg::Kernel => UnwindEngine::Kernel,
         },
     };
     let store = super::store(args.no_cache, args.tables)?;
-    let needs_copies = options.arguments.is_some() || store.form() == TableForm::Native;
-    anyhow::ensure!(
-        options.unwind == UnwindEngine::Copy || !needs_copies,
-        "--unwind kernel: --args and native tables need copies of stacks: use --unwind copy"
-    );
+    if options.arguments.is_some() || store.form() == TableForm::Native {
+        anyhow::ensure!(
+            matches!(options.unwind, UnwindEngine::Auto | UnwindEngine::Copy),
+            "--unwind kernel: --args and native tables need copies of stacks: use --unwind copy"
+        );
+        options.unwind = UnwindEngine::Copy;
+    }
     if let Some(wanted) = &options.arguments {
         prepare(wanted, args, &store);
     }

@@ -334,6 +334,31 @@ fn doctor_reports_obstacles_of_record() {
     assert!(command.starts_with("ulimit -n "), "{check}");
 }
 
+/// `--unwind kernel` works where doctor says so. Elsewhere, `auto` copies stacks, and says why.
+#[test]
+fn stacks_are_walked_in_the_kernel_where_doctor_says_so() {
+    for user in User::all("kernel-walk") {
+        let report = user.doctor();
+        let check = report.check("kernel-walk");
+        let works = check["state"] == "ok";
+        let record = |engine: &str| user.unspool(&["record", "--unwind", engine, "--", "true"]);
+        let kernel = record("kernel");
+        assert_eq!(kernel.status.success(), works, "{check}: {kernel:?}");
+        let auto = record("auto");
+        let said = text(&auto.stderr);
+        assert!(auto.status.success(), "{said}");
+        assert_eq!(
+            said.contains("stacks are copied, up to 64 KiB: "),
+            !works,
+            "{said}"
+        );
+        assert_eq!(said.contains("were walked in the kernel"), works, "{said}");
+        let is_root = user.prefix.is_empty();
+        let lacks_rights = text(&kernel.stderr).contains("CAP_BPF");
+        assert!(works || is_root || lacks_rights, "{kernel:?}");
+    }
+}
+
 #[test]
 fn the_text_says_what_the_document_does() {
     for user in User::all("text") {

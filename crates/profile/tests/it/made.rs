@@ -110,7 +110,7 @@ pub(crate) fn samples() -> Vec<Taken> {
         taken(0, &[LEAF, NAMELESS], 35, StackEnd::NoTable),
         taken(0, &[LEAF, WORK], 20, StackEnd::NotCopied),
         taken(2, &[KERNEL], 15, StackEnd::NoUserRegisters),
-        taken(2, &[], 5, StackEnd::NotUnwound),
+        taken(2, &[], 5, StackEnd::CodeReplaced),
         taken(0, &[LEAF, WORK, MAIN], 1000, StackEnd::Outermost),
     ];
     samples[3].stack[1].1 = FrameEvidence::FramePointer;

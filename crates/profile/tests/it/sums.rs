@@ -5,8 +5,8 @@ use std::path::Path;
 
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::{
-    Completeness, CpuState, FunctionId, GroupedDigits, NamedProfile, ProfileModule, ProfileRate,
-    ProfileSample, Runtime, Selection, StackEnd, StackFunction, Time,
+    Completeness, CpuState, FunctionId, GroupedDigits, NamedProfile, ProfileModule, ProfileSample,
+    Runtime, Selection, StackEnd, StackFunction, Time,
 };
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
@@ -283,7 +283,7 @@ fn completeness_is_one_line() {
     assert_eq!(completeness.complete, 8);
     let expected = "61.53 % of 13 stacks reach a root, 7.69 % by frames spliced in beyond the copied \
                     stack; 4 incomplete: 2 no unwind table in libplain.so+0x5014, 1 stack copy too \
-                    short, 1 recorder fell behind; 1 with guessed frames; 1 without a user stack; 3 lost";
+                    short, 1 code replaced during the walk; 1 with guessed frames; 1 without a user stack; 3 lost";
     assert_eq!(completeness.summary().to_string(), expected);
     let frames: u64 = completeness.frames.values().sum();
     assert_eq!(
@@ -293,29 +293,6 @@ fn completeness_is_one_line() {
             .map(|sample| sample.stack.len() as u64)
             .sum::<u64>()
     );
-}
-
-/// With a period, there is no advice to lower a frequency.
-#[test]
-fn advice_names_the_option_that_was_given() {
-    let behind = made::Taken {
-        end: StackEnd::NotUnwound,
-        ..made::samples().remove(0)
-    };
-    let profile = made::profile(&[behind]);
-    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
-    let mut completeness = Completeness::new(&profile, &all);
-    for (rate, option) in [
-        (ProfileRate::Frequency(999), "-F"),
-        (ProfileRate::Period(10), "-c"),
-    ] {
-        completeness.rate = rate;
-        let advice = completeness.advice();
-        let [advice] = advice.as_slice() else {
-            panic!("{advice:?}");
-        };
-        assert!(advice.text().contains(option), "{}", advice.text());
-    }
 }
 
 /// Advice on code made at run time is for the runtimes that were found, and no others.

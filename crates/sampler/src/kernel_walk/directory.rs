@@ -6,14 +6,17 @@
 //! used. At the record's place in the order of time, another generation means that the walk may be
 //! wrong.
 //!
-//! A process that replaces code is not walked in the kernel any more until its next `exec`.
+//! A process that replaces code is not walked in the kernel until it has not done so for a second:
+//! else, many walks would be wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
-use unspool_bpf_walk::{ModuleMapping, WalkMaps, write_mappings};
+use unspool_bpf_walk::{HandOver, ModuleMapping, WalkMaps, write_mappings};
 use unspool_perf_events::Record;
 
+use super::lists::Lists;
 use crate::address_space::ProcessSpace;
 use crate::processes::Processes;
 
@@ -23,6 +26,9 @@ pub(super) const LISTS: Range<usize> = WalkMaps::FREE.start..WalkMaps::FREE.star
 /// The most mappings of a process.
 const MAX_MAPPINGS: usize = 4096;
 
+/// How long a process that has replaced code is not walked in the kernel.
+const REPLACEMENT_PAUSE: Duration = Duration::from_secs(1);
+
 /// The known processes.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -31,21 +37,18 @@ pub(crate) struct Directory {
     changed: HashSet<u32>,
     /// The number of the last generation. They are not reused.
     last_generation: u32,
-    /// The addresses of lists. Equal ones are shared.
-    lists: HashMap<Vec<ModuleMapping>, u64>,
-    /// Where the arena is free for lists, in bytes.
-    free: usize,
+    lists: Lists,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct KnownProcess {
     generation: u32,
-    /// The list that programs have.
-    published: Option<u64>,
+    /// What programs have: the offset of a list and its generation, or why there is none.
+    published: Result<(usize, u32), HandOver>,
     /// [`ProcessSpace::replacements`] at the start of the generation.
     replacements: u32,
-    /// Whether it has replaced code.
-    is_volatile: bool,
+    /// When it has replaced code, if that was lately.
+    replaced: Option<Instant>,
 }
 
 impl Default for Directory {
@@ -54,8 +57,7 @@ impl Default for Directory {
             processes: HashMap::new(),
             changed: HashSet::new(),
             last_generation: 0,
-            lists: HashMap::new(),
-            free: LISTS.start,
+            lists: Lists::new(LISTS),
         }
     }
 }
@@ -75,9 +77,10 @@ impl Directory {
     pub(crate) fn note_handed_over(&mut self, pid: u32, processes: &Processes) {
         match self.processes.get(&pid) {
             None => self.begin(pid, processes),
-            Some(known) if known.published.is_none() && !known.is_volatile => {
-                self.changed.insert(pid);
-            }
+            Some(KnownProcess {
+                published: Err(HandOver::UnknownProcess | HandOver::NoRoom),
+                ..
+            }) => drop(self.changed.insert(pid)),
             Some(_) => {}
         }
     }
@@ -96,11 +99,12 @@ impl Directory {
     fn begin(&mut self, pid: u32, processes: &Processes) {
         let space = processes.known_space(pid);
         self.last_generation += 1;
+        let old = self.processes.get(&pid);
         let known = KnownProcess {
             generation: self.last_generation,
-            published: None,
+            published: old.map_or(Err(HandOver::UnknownProcess), |old| old.published),
             replacements: space.map_or(0, |space| space.replacements()),
-            is_volatile: false,
+            replaced: None,
         };
         self.processes.insert(pid, known);
         self.changed.insert(pid);
@@ -116,9 +120,9 @@ impl Directory {
             self.last_generation += 1;
             *known = KnownProcess {
                 generation: self.last_generation,
-                published: None,
                 replacements,
-                is_volatile: true,
+                replaced: Some(Instant::now()),
+                ..*known
             };
         }
         self.changed.insert(pid);
@@ -130,25 +134,38 @@ impl Directory {
             let Some(known) = self.processes.get(&pid).copied() else {
                 continue;
             };
-            let space = processes.known_space(pid).filter(|_| !known.is_volatile);
-            let list = space.and_then(|space| self.list(maps, space));
-            if list.is_some() && list == known.published {
+            let list = match processes.known_space(pid) {
+                _ if known.replaced.is_some() => Err(HandOver::ReplacedCode),
+                None => Err(HandOver::UnknownProcess),
+                Some(space) => self.list(maps, space),
+            };
+            let wanted = list.map(|list| (list, known.generation));
+            if wanted == known.published {
                 continue;
             }
-            let published = list.filter(|list| {
-                let set = maps.set_process(pid, *list, known.generation);
-                set.is_ok()
-            });
-            if published.is_none() {
-                maps.remove_process(pid);
-            }
+            let published = match wanted {
+                Ok((list, generation)) => {
+                    let address = maps.arena().address() + list as u64;
+                    let set = maps.set_process(pid, address, generation);
+                    set.map_err(|_| HandOver::NoRoom).and(wanted)
+                }
+                Err(HandOver::UnknownProcess) => {
+                    maps.remove_process(pid);
+                    wanted
+                }
+                Err(reason) => {
+                    // Where there is no room, it is not known.
+                    let _ = maps.refuse_process(pid, reason);
+                    wanted
+                }
+            };
             self.processes
                 .insert(pid, KnownProcess { published, ..known });
         }
     }
 
-    /// The address of the list of a process' mappings. `None` if there are none, or too many.
-    fn list(&mut self, maps: &WalkMaps, space: &ProcessSpace) -> Option<u64> {
+    /// The offset of the list of a process' mappings, or why there is none.
+    fn list(&mut self, maps: &WalkMaps, space: &ProcessSpace) -> Result<usize, HandOver> {
         let mappings = space.files().filter_map(|(range, file, bias)| {
             Some(ModuleMapping {
                 start: range.start,
@@ -158,30 +175,48 @@ impl Directory {
             })
         });
         let mappings: Vec<_> = mappings.take(MAX_MAPPINGS + 1).collect();
-        if mappings.is_empty() || mappings.len() > MAX_MAPPINGS {
-            return None;
+        match mappings.len() {
+            0 => return Err(HandOver::UnknownProcess),
+            1..=MAX_MAPPINGS => {}
+            _ => return Err(HandOver::NoRoom),
         }
-        if let Some(list) = self.lists.get(&mappings) {
-            return Some(*list);
+        if let Some(list) = self.lists.offset(&mappings) {
+            return Ok(list);
         }
-        let bytes = (mappings.len() + 1) * size_of::<ModuleMapping>();
-        if self.free + bytes > LISTS.end {
-            return None;
-        }
-        let written = write_mappings(maps.arena(), self.free, &mappings).ok()?;
-        self.free = written.end();
-        self.lists.insert(mappings, written.address());
-        Some(written.address())
+        let offset = self.lists.reserve(mappings.clone()).or_else(|| {
+            self.remove_unused_lists(maps);
+            self.lists.reserve(mappings.clone())
+        });
+        let offset = offset.ok_or(HandOver::NoRoom)?;
+        let written = write_mappings(maps.arena(), offset, &mappings);
+        written.map(|_| offset).map_err(|_| HandOver::NoRoom)
     }
 
-    /// Forgets processes that have exited.
+    /// Makes room for lists. That waits for walks, so it is rare.
+    fn remove_unused_lists(&mut self, maps: &WalkMaps) {
+        if !self.lists.is_worn() || maps.wait_for_walks().is_err() {
+            return;
+        }
+        let used = self.processes.values();
+        let used = used.filter_map(|known| Some(known.published.ok()?.0));
+        self.lists.retain(&used.collect());
+    }
+
+    /// Forgets processes that have exited, and takes back those that do not replace code any more.
     pub(crate) fn forget_ended(&mut self, maps: &WalkMaps, processes: &Processes) {
-        self.processes.retain(|pid, known| {
+        self.processes.retain(|pid, _| {
             let is_known = processes.known_space(*pid).is_some();
-            if !is_known && known.published.is_some() {
+            if !is_known {
                 maps.remove_process(*pid);
             }
             is_known
         });
+        for (pid, known) in &mut self.processes {
+            let is_over = |replaced: Instant| replaced.elapsed() >= REPLACEMENT_PAUSE;
+            if known.replaced.is_some_and(is_over) {
+                known.replaced = None;
+                self.changed.insert(*pid);
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use unspool_compiled_table::{check_digest, layout};
 use super::directory::LISTS;
 use crate::module_files::ModuleFile;
 
-/// The tables in the arena, by their contents.
+/// The tables in the arena, by their contents. None is ever removed: walks cache their rows.
 #[derive(Debug)]
 pub(crate) struct ArenaTables {
     arena: Arc<Arena>,
@@ -63,10 +63,15 @@ impl ArenaTables {
 
     /// Copies a file's compiled table to the arena, if it has one. Without a record, walks through
     /// the file's code are handed over; so a full arena is not an error.
+    ///
+    /// A table in the file itself was written by the file's maker, whom the kernel must not trust.
     fn copy(&self, file: &ModuleFile) {
         let Some(mapped) = file.tables.compiled_bytes() else {
             return;
         };
+        if file.tables.is_embedded() {
+            return;
+        }
         // A mapped file can change. The copy is checked, and does not.
         let table = mapped.to_vec();
         if check_digest(&table).is_err() {

@@ -40,11 +40,15 @@ pub(crate) struct Events {
     pub(crate) event: PerfEvent,
     /// The counters with large copies of stacks.
     large: Range<usize>,
+    /// The counters of threads that stop running.
+    off_cpu: Range<usize>,
     /// Their counterparts with small copies, in the same rings and order; empty if not available.
     /// Only one of the two sets is enabled.
     small: Vec<Counter>,
     /// Whether mapping and task records are read at once: walks in the kernel need them.
     wakes_by_tasks: bool,
+    /// The number of target threads; 0 if all are recorded.
+    threads: usize,
 }
 
 /// The target of the events, and when they start.
@@ -82,8 +86,13 @@ impl Events {
             sources: Vec::new(),
             event: setup.event.clone(),
             large: 0..0,
+            off_cpu: 0..0,
             small: Vec::new(),
-            wakes_by_tasks: options.unwind == UnwindEngine::Kernel,
+            threads: match scope.target {
+                [EventTarget::Everyone] => 0,
+                threads => threads.len(),
+            },
+            wakes_by_tasks: options.unwind != UnwindEngine::Copy,
         };
         let tasks = EventAttr {
             event: PerfEvent::dummy(),
@@ -107,7 +116,9 @@ impl Events {
         let sampled: Vec<_> = std::iter::once((setup, RingKind::OnCpu))
             .chain(switches.map(|switches| (switches, RingKind::OffCpu)))
             .collect();
-        events.large = events.open_sampled(&sampled, scope, &cpus)?;
+        let mut opened = events.open_sampled(&sampled, scope, &cpus)?.into_iter();
+        events.large = opened.next().unwrap_or_default();
+        events.off_cpu = opened.next().unwrap_or_default();
         if let Some((setup, RingKind::OnCpu)) = sampled.first()
             && scope.target.len() <= MAX_THREADS_WITH_BOTH_SIZES
         {
@@ -149,6 +160,20 @@ impl Events {
         large.iter().chain(&self.small)
     }
 
+    /// The counters whose samples are of threads that stop running.
+    pub(crate) fn off_cpu(&self) -> impl Iterator<Item = &Counter> {
+        let counters = self.counters.get(self.off_cpu.clone());
+        counters.unwrap_or_default().iter()
+    }
+
+    /// The most periods of sampled counters that have not ended: each thread has one on each
+    /// processor and for each copy size. `created` threads have inherited their counters.
+    pub(crate) fn unfinished_periods(&self, created: u64) -> u64 {
+        let counters = self.on_cpu().count();
+        let of_thread = counters.checked_div(self.threads).unwrap_or(0);
+        counters as u64 + created * of_thread as u64
+    }
+
     /// Whether both copy sizes are available.
     pub(crate) fn has_sizes(&self) -> bool {
         !self.small.is_empty()
@@ -169,13 +194,13 @@ impl Events {
     }
 
     /// Opens the sampled events, with rings of one size: the largest that all of them can have.
-    /// Returns the counters of the first event.
+    /// Returns the counters of each event.
     fn open_sampled(
         &mut self,
         sampled: &[(EventAttr, RingKind)],
         scope: EventScope<'_>,
         cpus: &[u32],
-    ) -> Result<Range<usize>, RecordError> {
+    ) -> Result<Vec<Range<usize>>, RecordError> {
         let before = self.counters.len();
         let mut size = (MAX_ALL_RINGS_BYTES / cpus.len()).min(MAX_SAMPLE_RING_BYTES);
         loop {
@@ -190,7 +215,7 @@ impl Events {
                     self.close_from(before);
                     size /= 2;
                 }
-                opened => return Ok(opened?.into_iter().next().unwrap_or_default()),
+                opened => return opened,
             }
         }
     }

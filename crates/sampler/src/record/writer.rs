@@ -10,7 +10,7 @@ use unspool_profile::{
     ProfileThread, ProfileUpdate, ProfileWriter, RawFrame, StackEnd, StackId, ThreadId, Time,
 };
 
-use unspool_bpf_walk::WalkRecord;
+use unspool_bpf_walk::{WalkRecord, WalkTrigger};
 use unspool_process::file_provider::FileProblem;
 use unspool_rows::CodeAddr;
 
@@ -18,7 +18,7 @@ use super::code_seen::CodeSeen;
 use super::merge::RingKind;
 use super::process_names::{ChildProcess, ProcessNames};
 use crate::arguments::{ArgumentRecorder, UnwoundSample};
-use crate::kernel_walk::{Directory, KernelWalk};
+use crate::kernel_walk::{Directory, KernelWalk, WalkComparer, WalkComparison};
 use crate::processes::Processes;
 use crate::unwinder::Unwinder;
 
@@ -39,6 +39,10 @@ pub(crate) struct RecordWriter<W: Write> {
     directory: Option<Directory>,
     /// The frames of the last walk in the kernel.
     walked: Vec<RawFrame>,
+    /// The walks in the kernel that were not used.
+    outdated_walks: u64,
+    /// Compares walks in the kernel with those of copies, instead of writing them.
+    comparer: Option<WalkComparer>,
 }
 
 /// A finished profile.
@@ -49,6 +53,10 @@ pub(crate) struct WrittenProfile<W> {
     pub(crate) completeness: Completeness,
     /// Why files could not be used.
     pub(crate) unusable: Vec<Arc<FileProblem>>,
+    /// The walks in the kernel that were not used.
+    pub(crate) outdated_walks: u64,
+    /// How walks in the kernel compare with those of copies.
+    pub(crate) comparison: WalkComparison,
 }
 
 /// A thread that is in the profile.
@@ -86,12 +94,20 @@ impl<W: Write> RecordWriter<W> {
             blocked: HashMap::new(),
             directory: None,
             walked: Vec::new(),
+            outdated_walks: 0,
+            comparer: None,
         }
     }
 
     /// Keeps a directory of processes for walks in the kernel.
     pub(crate) fn with_directory(mut self, directory: Option<Directory>) -> Self {
         self.directory = directory;
+        self
+    }
+
+    /// Compares walks in the kernel with those of copies, instead of writing them.
+    pub(crate) fn with_comparer(mut self, comparer: Option<WalkComparer>) -> Self {
+        self.comparer = comparer;
         self
     }
 
@@ -233,6 +249,9 @@ impl<W: Write> RecordWriter<W> {
             directory.note_handed_over(sample_id.pid, &self.processes);
         }
         let stack = self.unwinder.unwind(&space, sample_id.tid, sample);
+        if let Some(comparer) = &mut self.comparer {
+            comparer.note_copy(sample_id.cpu, sample_id.time, stack.frames, stack.end);
+        }
         let taken = UnwoundSample {
             space: &space,
             tid: sample_id.tid,
@@ -255,18 +274,7 @@ impl<W: Write> RecordWriter<W> {
             StackEnd::NoUserRegisters if sample_id.pid == 0 => StackEnd::KernelThread,
             end => end,
         };
-        if kind == RingKind::OffCpu {
-            let since = sample_id.time;
-            let blocked = BlockedThread {
-                since,
-                thread: thread.id,
-                stack: id,
-                end,
-            };
-            self.blocked.insert(sample_id.tid, blocked);
-            return Ok(());
-        }
-        self.writer.sample(&unspool_profile::ProfileSample {
+        let sampled = unspool_profile::ProfileSample {
             time,
             thread: thread.id,
             cpu: sample_id.cpu,
@@ -274,7 +282,28 @@ impl<W: Write> RecordWriter<W> {
             weight: sample.period,
             state: CpuState::OnCpu,
             end,
-        })
+        };
+        self.write_sample(kind, sample_id.tid, &sampled)
+    }
+
+    /// Writes a sample, or keeps it while its thread does not run.
+    fn write_sample(
+        &mut self,
+        kind: RingKind,
+        tid: u32,
+        sample: &unspool_profile::ProfileSample,
+    ) -> io::Result<()> {
+        if kind != RingKind::OffCpu {
+            return self.writer.sample(sample);
+        }
+        let blocked = BlockedThread {
+            since: sample.time.0,
+            thread: sample.thread,
+            stack: sample.stack,
+            end: sample.end,
+        };
+        self.blocked.insert(tid, blocked);
+        Ok(())
     }
 
     /// Writes a sample whose stack was walked in the kernel.
@@ -300,6 +329,12 @@ impl<W: Write> RecordWriter<W> {
             },
             arguments: None,
         }));
+        if let Some(comparer) = &mut self.comparer {
+            if is_right {
+                comparer.compare(walk.cpu, walk.time, &self.walked);
+            }
+            return Ok(());
+        }
         let code_seen = &mut self.code_seen;
         let stack = self
             .writer
@@ -307,7 +342,8 @@ impl<W: Write> RecordWriter<W> {
                 code_seen.locate(known, &space, thread.process, address)
             });
         code_seen.name_unusable(&mut self.writer);
-        self.writer.sample(&unspool_profile::ProfileSample {
+        self.outdated_walks += u64::from(!is_right);
+        let sample = unspool_profile::ProfileSample {
             time,
             thread: thread.id,
             cpu: walk.cpu,
@@ -317,9 +353,14 @@ impl<W: Write> RecordWriter<W> {
             end: if is_right {
                 StackEnd::Outermost
             } else {
-                StackEnd::NotUnwound
+                StackEnd::CodeReplaced
             },
-        })
+        };
+        let kind = match walk.trigger {
+            WalkTrigger::Sample => RingKind::OnCpu,
+            WalkTrigger::SwitchOut => RingKind::OffCpu,
+        };
+        self.write_sample(kind, walk.tid, &sample)
     }
 
     /// Gives walks in the kernel the mappings of all processes that have changed.
@@ -376,6 +417,10 @@ impl<W: Write> RecordWriter<W> {
         WrittenProfile {
             completeness: self.completeness(),
             unusable: self.code_seen.problems(),
+            outdated_walks: self.outdated_walks,
+            comparison: self
+                .comparer
+                .map_or_else(WalkComparison::default, |it| it.result),
             out: rest.and_then(|()| self.writer.finish(Time(time))),
         }
     }

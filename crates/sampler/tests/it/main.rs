@@ -8,22 +8,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use unspool_elf::ElfFile;
+use unspool_elf::{ElfFile, embed};
 use unspool_files::output::create;
 use unspool_perf_events::{DataFile, PerfEvent, SampleRate};
 use unspool_profile::{
     CodeLocation, Completeness, CpuState, FrameEvidence, Meta, Profile, ProfileSample, StackEnd,
 };
 use unspool_sampler::{
-    RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, UnwindEngine, import,
+    HandOver, RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, UnwindEngine,
+    import,
 };
-use unspool_table_store::{Store, TableSource, compile};
+use unspool_table_store::{EMBEDDED_SECTION, Store, TableSource, compile};
 use unspool_testing::{Finish as _, command, tool};
 
 /// Recurses to the depth in its argument, through frames of different sizes. It stays there until
 /// an alarm kills it, or until it has called itself by `exec`.
 const PROGRAM: &str = r#"
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #ifndef SECONDS
 #define SECONDS 1
@@ -52,6 +55,12 @@ int main(int count, char **words) {
         sleep(1);
         return 0;
     }
+#ifdef MAPPINGS
+    int file = open("/proc/self/exe", O_RDONLY);
+    for (int n = 0; n < MAPPINGS; n++)
+        if (mmap((char *)0x100000000000 + n * 8192, 4096, PROT_READ | PROT_EXEC,
+                 MAP_PRIVATE | MAP_FIXED, file, 4096) == MAP_FAILED) return 2;
+#endif
     alarm(SECONDS);
     narrow(depth);
     return 0;
@@ -85,13 +94,16 @@ int main(void) {
 const CHURN: &str = r#"
 #include <dlfcn.h>
 #include <unistd.h>
+#ifndef STAYS
+#define STAYS(n) 0
+#endif
 int main(int count, char **paths) {
-    alarm(2);
+    alarm(SECONDS);
     for (int n = 0;; n++) {
         void *library = dlopen(paths[1 + n % (count - 1)], RTLD_NOW);
         if (library == NULL) return 1;
         void (*down)(int) = (void (*)(int))dlsym(library, "down");
-        down(20);
+        do down(20); while (STAYS(n));
         dlclose(library);
     }
 }
@@ -212,13 +224,17 @@ fn record(name: &str, target: RecordTarget, options: RecordOptions) -> (RecordSu
 /// A store that has the tables of a program and of the C library: walks in the kernel need them,
 /// and compiling can take longer than the program runs.
 fn store_for(program: &TestProgram) -> Store {
+    store_with(&[program.path.as_path()])
+}
+
+fn store_with(paths: &[&Path]) -> Store {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-tables");
     let store = Store::new(None, Some(folder.into()), None);
-    for path in [
-        program.path.as_path(),
+    let libraries = [
         Path::new("/lib/x86_64-linux-gnu/libc.so.6"),
         Path::new("/lib64/ld-linux-x86-64.so.2"),
-    ] {
+    ];
+    for path in paths.iter().chain(&libraries) {
         let file = ElfFile::open(path).unwrap();
         let file = store.stable(&file);
         let compiled = compile(&file, TableSource::Auto).unwrap();
@@ -295,12 +311,136 @@ fn stacks_are_walked_in_the_kernel() {
         let (summary, profile) = record_with(store_for(&program), "walked", target, in_kernel());
         assert_stacks(&program, &profile, depth);
         let walks = summary.walks.unwrap();
-        let handed_over: u64 = walks.handed_over.iter().sum();
-        let all = walks.complete + handed_over;
-        assert!(walks.complete * 100 >= all * 90, "{walks:?}");
+        let (complete, all) = (walks.counts.complete, walks.counts.all());
+        assert!(complete * 100 >= all * 90, "{walks:?}");
         // Only of the first samples, which come before the process is known.
-        assert!(summary.completeness.spliced <= handed_over, "{walks:?}");
+        assert!(summary.completeness.spliced * 50 <= all, "{walks:?}");
+        assert_eq!((walks.missed, walks.outdated), (0, 0));
     }
+}
+
+/// The frames are those of walks of copies, in the same samples.
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn walks_in_the_kernel_have_the_frames_of_walks_of_copies() {
+    let program = TestProgram::build("walked_both", &["-DSECONDS=3"]);
+    let script = "import json\ndef f(n): return f(n - 1) + 1 if n else len(json.dumps([1] * 9999))\n\
+                  for i in range(2000): f(50)";
+    let messaging = ["bench", "sched", "messaging", "-g", "1", "-l", "3000"];
+    let python_path = fs::canonicalize("/usr/bin/python3").unwrap();
+    let mut python = tool(python_path.to_str().unwrap());
+    let mut perf = tool("/usr/bin/perf");
+    perf.args(messaging);
+    python.args(["-c", script]);
+    let paths = [&*program.path, &*python_path, Path::new("/usr/bin/perf")];
+    for command in [program.command(&["390"]), python, perf] {
+        let mut options = in_kernel();
+        options.unwind = UnwindEngine::Both;
+        options.rate = SampleRate::Frequency(9973);
+        let target = RecordTarget::Command(command);
+        let (summary, _) = record_with(store_with(&paths), "walked_both", target, options);
+        let walks = summary.walks.unwrap();
+        let comparison = &walks.comparison;
+        assert!(comparison.compared > 50, "{walks:?}");
+        assert!(
+            comparison.compared * 10 > walks.counts.complete * 9,
+            "{walks:?}"
+        );
+        let described = comparison.described.join("\n");
+        assert_eq!(comparison.different, 0, "{described}");
+    }
+}
+
+/// A thread that waits is walked when it stops running.
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn waiting_threads_are_walked_in_the_kernel() {
+    let text = PROGRAM.replace("for (;;) sink++;", "for (;;) usleep(1000);");
+    let program = TestProgram::from_text(&text, "walked_waiting", &[]);
+    let target = RecordTarget::Command(program.command(&["20"]));
+    let mut options = in_kernel();
+    options.off_cpu = true;
+    let (summary, profile) = record_with(store_for(&program), "walked_waiting", target, options);
+    let is_waiting = |sample: &&ProfileSample| sample.state != CpuState::OnCpu;
+    let waiting: Vec<_> = profile.samples().iter().filter(is_waiting).collect();
+    assert!(waiting.len() > 60, "{}", waiting.len());
+    for sample in waiting.iter().skip(20) {
+        let names = program.names(&profile, sample);
+        let own = names.iter().filter(|name| *name != "?").count();
+        // `leaf`, 41 functions of the recursion, `main` and `_start`.
+        assert_eq!(own, 44, "{names:?}");
+        assert!(sample.end.is_root(), "{:?}", sample.end);
+    }
+    let counts = summary.walks.unwrap().counts;
+    assert!(counts.complete * 100 >= counts.all() * 90, "{counts:?}");
+    assert!(counts.samples * 2 < counts.all(), "{counts:?}");
+}
+
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn processes_with_a_thousand_mappings_are_walked_in_the_kernel() {
+    let program = TestProgram::build("walked_mappings", &["-DMAPPINGS=2000", "-DSECONDS=2"]);
+    let target = RecordTarget::Command(program.command(&["5"]));
+    let name = "walked_mappings";
+    let (summary, profile) = record_with(store_for(&program), name, target, in_kernel());
+    assert_stacks(&program, &profile, 5);
+    let counts = summary.walks.unwrap().counts;
+    assert!(counts.complete * 100 >= counts.all() * 80, "{counts:?}");
+}
+
+/// Its maker has embedded it, and nobody has compared it with the file's own table.
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn tables_in_files_are_not_used_in_the_kernel() {
+    let program = TestProgram::build("walked_embedded", &["-Wl,--build-id"]);
+    let file = ElfFile::open(&program.path).unwrap();
+    let compiled = compile(&file, TableSource::Auto).unwrap().encoded.bytes;
+    let embedded = embed(&file, EMBEDDED_SECTION, &compiled, 64).unwrap();
+    fs::write(&program.path, embedded).unwrap();
+    let target = RecordTarget::Command(program.command(&["5"]));
+    let name = "walked_embedded";
+    let (summary, profile) = record_with(store_for(&program), name, target, in_kernel());
+    assert_stacks(&program, &profile, 5);
+    let counts = summary.walks.unwrap().counts;
+    assert_eq!(counts.complete, 0, "{counts:?}");
+    assert!(counts.of(HandOver::NoMapping) > 20, "{counts:?}");
+}
+
+/// Fills a map for most of its time. The kernel takes no sample then.
+const MAP_UPDATES: &str = r#"
+#include <linux/bpf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(void) {
+    union bpf_attr map, update;
+    unsigned key = 0;
+    memset(&map, 0, sizeof map);
+    memset(&update, 0, sizeof update);
+    map.map_type = BPF_MAP_TYPE_ARRAY;
+    map.key_size = 4;
+    map.value_size = 4 << 20;
+    map.max_entries = 1;
+    update.map_fd = syscall(SYS_bpf, BPF_MAP_CREATE, &map, sizeof map);
+    update.key = (unsigned long)&key;
+    update.value = (unsigned long)calloc(1, 4 << 20);
+    alarm(2);
+    while (syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &update, sizeof update) == 0);
+    return 1;
+}
+"#;
+
+#[test]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+fn samples_that_the_kernel_does_not_take_are_counted() {
+    let program = TestProgram::from_text(MAP_UPDATES, "walked_missed", &[]);
+    let target = RecordTarget::Command(program.command(&[]));
+    let (summary, _) = record_with(store_for(&program), "walked_missed", target, in_kernel());
+    assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
+    let walks = summary.walks.unwrap();
+    let all = walks.counts.all();
+    assert!(walks.missed * 10 > all && all > 20, "{walks:?}");
 }
 
 /// A process that replaces code is not walked in the kernel, and one that forks or calls `exec` is.
@@ -311,9 +451,22 @@ fn processes_whose_mappings_change_have_right_stacks() {
     let target = RecordTarget::Command(program.command(&["12", "fork"]));
     let (summary, profile) = record_with(store_for(&program), "walked_forked", target, in_kernel());
     assert_stacks(&program, &profile, 12);
-    let walks = summary.walks.unwrap();
-    assert!(walks.complete > 20, "{walks:?}");
-    check_replaced_libraries("walked_churn", in_kernel());
+    let counts = summary.walks.unwrap().counts;
+    assert!(counts.complete > 20, "{counts:?}");
+    let flags = ["-DSECONDS=2"];
+    let (summary, samples) = check_replaced_libraries("walked_churn", &flags, in_kernel());
+    assert!(samples.iter().all(|count| *count > 20), "{samples:?}");
+    let counts = summary.walks.unwrap().counts;
+    assert!(
+        counts.of(HandOver::ReplacedCode) * 2 > counts.all(),
+        "{counts:?}"
+    );
+    // The last library stays. After a second, it is walked in the kernel.
+    let flags = ["-DSECONDS=4", "-DSTAYS(n)=(n == 3)"];
+    let (summary, samples) = check_replaced_libraries("walked_replaced", &flags, in_kernel());
+    assert!(samples[1] > 20, "{samples:?}");
+    let counts = summary.walks.unwrap().counts;
+    assert!(counts.complete > 50, "{counts:?}");
 }
 
 #[test]
@@ -322,30 +475,37 @@ fn running_processes_are_walked_in_the_kernel() {
     let program = TestProgram::build("walked_attached", &["-static", "-DSECONDS=60"]);
     let mut child = program.command(&["20"]).spawn().unwrap();
     let mut options = in_kernel();
-    options.duration = Some(Duration::from_secs(1));
+    options.duration = Some(Duration::from_secs(4));
     let target = RecordTarget::Processes(vec![child.id()]);
     let (summary, profile) = record_with(store_for(&program), "walked_attached", target, options);
     child.kill().unwrap();
     child.wait().unwrap();
     assert_stacks(&program, &profile, 20);
-    let walks = summary.walks.unwrap();
-    assert!(walks.complete > 20, "{walks:?}");
+    let counts = summary.walks.unwrap().counts;
+    assert!(counts.complete > 20, "{counts:?}");
 }
 
 #[test]
 fn libraries_that_are_unloaded_and_replaced() {
-    check_replaced_libraries("churn", options());
+    let (_, samples) = check_replaced_libraries("churn", &["-DSECONDS=2"], options());
+    assert!(samples.iter().all(|count| *count > 20), "{samples:?}");
 }
 
-fn check_replaced_libraries(name: &str, options: RecordOptions) {
-    let program = TestProgram::from_text(CHURN, name, &["-ldl"]);
+/// Returns the numbers of samples in each library, too.
+fn check_replaced_libraries(
+    name: &str,
+    flags: &[&str],
+    options: RecordOptions,
+) -> (RecordSummary, [usize; 2]) {
+    let program = TestProgram::from_text(CHURN, name, &[flags, &["-ldl"]].concat());
     let libraries = [("256", "-DPAD=240"), ("512", "-DPAD=496")].map(|(suffix, pad)| {
         let name = format!("{name}{suffix}");
         TestProgram::from_text(LIBRARY, &name, &["-fPIC", "-shared", pad])
     });
     let mut command = program.command(&[]);
     command.args(libraries.iter().map(|library| &library.path));
-    let (summary, profile) = record(name, RecordTarget::Command(command), options);
+    let target = RecordTarget::Command(command);
+    let (summary, profile) = record_with(store_for(&program), name, target, options);
     assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
     let mut counts = [0, 0];
     for sample in profile.samples() {
@@ -362,7 +522,7 @@ fn check_replaced_libraries(name: &str, options: RecordOptions) {
             }
         }
     }
-    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
+    (summary, counts)
 }
 
 #[test]

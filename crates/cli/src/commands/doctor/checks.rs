@@ -22,6 +22,7 @@ pub(super) fn all(trials: &Trials) -> Vec<HostCheck> {
     checks.extend(events(trials));
     checks.extend([
         everything(trials),
+        kernel_walk(trials),
         paranoid(&limits, trials),
         rings(&limits, rights, trials),
         rate(&limits),
@@ -94,6 +95,16 @@ fn everything(trials: &Trials) -> HostCheck {
         Err(error) => check("does not work")
             .consequence(error.reason.to_string())
             .limited(error.reason.remedy()),
+    }
+}
+
+fn kernel_walk(trials: &Trials) -> HostCheck {
+    let check = |value: &str| HostCheck::ok("kernel-walk", "record --unwind kernel", value);
+    match &trials.kernel_walk {
+        Ok(()) => check("works"),
+        Err(error) => check("does not work")
+            .meaning(output::with_causes(error))
+            .limited(error.remedy()),
     }
 }
 

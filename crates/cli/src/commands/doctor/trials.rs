@@ -13,7 +13,8 @@ use unspool_process::{ProcessError, TracedCommand};
 use unspool_profile::Meta;
 use unspool_rows::Arch;
 use unspool_sampler::{
-    RecordError, RecordNotice, RecordOptions, RecordTarget, Recording, UnwindEngine,
+    KernelWalkError, RecordError, RecordNotice, RecordOptions, RecordTarget, Recording,
+    UnwindEngine, try_kernel_walk,
 };
 use unspool_table_store::Store;
 
@@ -54,6 +55,8 @@ pub(super) struct Trials {
     pub(super) events: Vec<EventTrial>,
     /// An event of the whole system.
     pub(super) everything: Result<(), OpenError>,
+    /// Whether stacks can be walked in the kernel.
+    pub(super) kernel_walk: Result<(), KernelWalkError>,
     /// Whether a child can be traced.
     pub(super) tracing: Result<(), ProcessError>,
 }
@@ -116,6 +119,7 @@ impl Trials {
                 0,
             )
             .map(drop),
+            kernel_walk: try_kernel_walk(),
             tracing: trace(),
         }
     }

@@ -7,7 +7,7 @@ use std::io;
 use serde_json::json;
 use unspool_perf_events::PerfEvent;
 use unspool_profile::{Completeness, GroupedDigits, share};
-use unspool_sampler::{ChildProcess, HandOver, RecordSummary, WalkCounts};
+use unspool_sampler::{ChildProcess, HandOver, RecordSummary, WalkSummary};
 
 use crate::args::{Format, RecordArgs};
 use crate::commands::{exit_code, report};
@@ -138,10 +138,16 @@ impl<'a> RecordReport<'a> {
             self.notice(&completeness.summary());
         }
         if let Some(walks) = &summary.walks {
-            let all = walks.complete + walks.handed_over.iter().sum::<u64>();
-            let walked = share(walks.complete, all.max(1));
+            let walked = share(walks.counts.complete, walks.counts.all().max(1));
+            let missed = match walks.missed {
+                0 => String::new(),
+                missed => format!(
+                    "; it took {} samples fewer than it counted",
+                    GroupedDigits(missed)
+                ),
+            };
             self.notice(&format_args!(
-                "{walked} of stacks were walked in the kernel"
+                "{walked} of stacks were walked in the kernel{missed}"
             ));
         }
         for advice in completeness.advice() {
@@ -177,13 +183,21 @@ impl<'a> RecordReport<'a> {
 }
 
 /// The numbers of walks in the kernel, and why others were handed over.
-fn walks(counts: &WalkCounts) -> serde_json::Value {
+fn walks(summary: &WalkSummary) -> serde_json::Value {
+    let counts = &summary.counts;
     let reasons = HandOver::ALL
         .into_iter()
         .filter(|reason| counts.of(*reason) > 0);
     let reasons = reasons.map(|reason| (reason.name(), counts.of(reason)));
     json!({
         "complete": counts.complete,
+        "outdated": summary.outdated,
+        "missed": summary.missed,
+        "frames": counts.frames,
+        "nanoseconds": counts.nanoseconds,
+        "longest_nanoseconds": counts.longest_ns,
+        "compared": summary.comparison.compared,
+        "different": summary.comparison.described,
         "handed_over": reasons.collect::<BTreeMap<_, _>>(),
     })
 }
