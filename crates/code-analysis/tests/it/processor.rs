@@ -10,6 +10,7 @@ pub(crate) mod forms;
     reason = "what manuals say, in the order of manuals"
 )]
 pub(crate) mod second_decoder;
+pub(crate) mod sequences;
 pub(crate) mod sys;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use unspool_rows::{Abi, Arch, Endian};
 use child::{StepEnd, TraceeProcess};
 use comparison::{Checker, Executed};
 use forms::{InsnForm, InsnForms};
+use sequences::SequencePool;
 
 /// Number of states that a form is tried from in a normal test, until one executes it.
 const STATES: u64 = 4;
@@ -192,5 +194,31 @@ fn no_instruction_changes_what_is_said_to_be_left() {
         differences.is_empty(),
         "{} opcodes do something else",
         differences.len()
+    );
+}
+
+#[test]
+fn sequences_change_what_is_said() {
+    let count: u64 = match std::env::var("UNSPOOL_EFFECTS_STATES") {
+        Ok(states) => 10_000 * states.parse::<u64>().expect("a number of states"),
+        Err(_) => 500,
+    };
+    let forms = InsnForms::some();
+    let mut checker = checker();
+    let pool = SequencePool::new(&forms, &mut checker);
+    let mut traced = TraceeProcess::start().expect("this process can trace another");
+    let (mut executed, mut found) = (0, Vec::new());
+    for seed in 0..count {
+        let (insns, said) = sequences::execute(seed, &pool, &mut traced, &mut checker);
+        executed += insns;
+        found.extend(said);
+    }
+    println!("{count} sequences, {executed} instructions executed");
+    assert!(executed as u64 > 8 * count, "{executed}");
+    assert!(
+        found.is_empty(),
+        "{}: {:#?}",
+        found.len(),
+        &found[..found.len().min(20)]
     );
 }

@@ -7,7 +7,7 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::operands::{immediate, load_vector, overwrite, overwrite_perhaps, store_vector};
-use super::{RAX, RBX, RCX, RDI, bit, number};
+use super::{RAX, RBX, RCX, RDI, RSI, bit, number};
 use crate::op::Op;
 
 /// The write set of an opcode.
@@ -197,6 +197,7 @@ fn unlisted_writes(insn: &Instruction) -> u64 {
         Mnemonic::Getsec | Mnemonic::Getsecq => bit(RAX) | bit(RBX) | bit(RCX),
         // The address behind the output (VIA PadLock Programming Guide).
         Mnemonic::Xsha1 | Mnemonic::Xsha256 | Mnemonic::Xsha512 | Mnemonic::Xsha512_alt => bit(RDI),
+        Mnemonic::Montmul => bit(RSI),
         _ => 0,
     }
 }

@@ -14,6 +14,12 @@ use crate::processor::sys::{self, UserRegs};
 pub(crate) const STACK: u64 = 0x1000_0000_0000;
 pub(crate) const STACK_BYTES: usize = 1 << 16;
 
+/// Address of the memory that the segments `fs` and `gs` have where the stack is.
+const SEGMENT: u64 = 0x3000_0000_0000;
+
+/// The base of these segments.
+pub(crate) const SEGMENT_BASE: u64 = SEGMENT - STACK;
+
 /// Address of the executed instruction.
 pub(crate) const CODE: u64 = 0x2000_0000_0800;
 const CODE_PAGE: u64 = CODE & !0xfff;
@@ -87,7 +93,12 @@ impl TraceeProcess {
             registers,
             extended: Vec::new(),
         };
-        for (at, bytes) in [(STACK, STACK_BYTES as u64), (CODE_PAGE, 0x2000)] {
+        let stack_bytes = STACK_BYTES as u64;
+        for (at, bytes) in [
+            (STACK, stack_bytes),
+            (SEGMENT, stack_bytes),
+            (CODE_PAGE, 0x2000),
+        ] {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             let rights = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
             let [flags, rights] = [flags, rights].map(i32::cast_unsigned).map(u64::from);

@@ -7,7 +7,7 @@ use unspool_code_analysis::state::SCRATCH;
 use unspool_code_analysis::verifier::state::{RegisterContents, VerifierState};
 use unspool_code_analysis::{AbstractState, AbstractValue, InsnId, Lifter, ValueFact};
 
-use crate::processor::child::{CODE, ProcessorState, STACK, STACK_BYTES};
+use crate::processor::child::{CODE, ProcessorState, SEGMENT_BASE, STACK, STACK_BYTES};
 use crate::processor::sys::UserRegs;
 
 /// The stack pointer at entry. The CFA, 8 above, is a multiple of 16.
@@ -26,6 +26,10 @@ pub(crate) fn numbered(registers: &UserRegs) -> [u64; 16] {
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
+    pub(crate) fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.next() >> 8).expect("64 bits") % length
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
         self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
@@ -52,6 +56,7 @@ pub(crate) fn setting(
     } else {
         0x202
     };
+    [registers.fs_base, registers.gs_base] = [SEGMENT_BASE; 2];
     registers.rsp = ENTRY - 0x108;
     registers.rbp = STACK + 0x9000;
     registers.rdi = STACK + 0x6000;
@@ -212,6 +217,44 @@ fn word(stack: &[u8], at: u64) -> Option<u64> {
         .map(|word| u64::from_le_bytes(*word))
 }
 
+/// What an abstract state claims that does not hold after an execution. `entry` has the registers
+/// before it.
+pub(crate) fn contradictions(
+    state: &AbstractState,
+    entry: &[u64; 16],
+    after: &ProcessorState,
+    abi_info: &AbiInfo,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for (register, value) in (0..).zip(numbered(&after.registers)) {
+        let said = state.get(register);
+        let is_so = match said.fact() {
+            ValueFact::AtMost(most) => value <= most.into(),
+            _ => concrete(said, entry, abi_info).is_none_or(|said| said == value),
+        };
+        if !is_so {
+            found.push(format!("register {register} is {value:#x}, not {said:?}"));
+        }
+    }
+    // A report states this assumption for the whole function.
+    let slots = if state.assumes_bounds() {
+        &[]
+    } else {
+        state.slots()
+    };
+    for slot in slots {
+        let is_so = || {
+            let at = concrete(slot.address, entry, abi_info)?;
+            let holds = concrete(slot.value, entry, abi_info)?;
+            Some((at, word(&after.stack, at)? == holds))
+        };
+        if let Some((at, false)) = is_so() {
+            found.push(format!("{at:#x} does not hold {:?}", slot.value));
+        }
+    }
+    found
+}
+
 /// An executed instruction.
 pub(crate) struct Executed<'e> {
     pub(crate) code: iced_x86::Code,
@@ -248,7 +291,7 @@ impl Checker {
     pub(crate) fn differences(&mut self, it: &Executed<'_>) -> Vec<String> {
         let (ops, flow) = self.lift(it.bytes);
         let mut found = Vec::new();
-        if is_listed(it.code) {
+        if is_listed(it.code, it.bytes) {
             return found;
         }
         self.compare_flow(it, flow, &mut found);
@@ -333,37 +376,12 @@ impl Checker {
         for op in ops {
             state.transfer(*op, 0, abi_info);
         }
-        for (register, value) in (0..).zip(numbered(&it.after.registers)) {
-            let said = state.get(register);
-            let is_so = match said.fact() {
-                ValueFact::AtMost(most) => value <= most.into(),
-                _ => concrete(said, &entry, abi_info).is_none_or(|said| said == value),
-            };
-            if !is_so {
-                found.push(format!(
-                    "{model:?}: register {register} is {value:#x}, not {said:?}: {ops:?}"
-                ));
-            }
-        }
-        // A report states this assumption for the whole function.
-        let slots = if state.assumes_bounds() {
-            &[]
-        } else {
-            state.slots()
-        };
-        for slot in slots {
-            let is_so = || {
-                let at = concrete(slot.address, &entry, abi_info)?;
-                let holds = concrete(slot.value, &entry, abi_info)?;
-                Some((at, word(&it.after.stack, at)? == holds))
-            };
-            if let Some((at, false)) = is_so() {
-                found.push(format!(
-                    "{model:?}: {at:#x} does not hold {:?}: {ops:?}",
-                    slot.value
-                ));
-            }
-        }
+        let contradicted = contradictions(&state, &entry, it.after, abi_info);
+        found.extend(
+            contradicted
+                .iter()
+                .map(|said| format!("{model:?}: {said}: {ops:?}")),
+        );
     }
 
     fn compare_frame(
@@ -507,19 +525,22 @@ impl Checker {
 }
 
 /// Opcodes that are executed, but not as their manual says, or not as assumed (docs/checking.md).
-pub(crate) fn is_listed(code: iced_x86::Code) -> bool {
+pub(crate) fn is_listed(code: iced_x86::Code, bytes: &[u8]) -> bool {
     use iced_x86::Mnemonic as M;
-    matches!(
-        code.mnemonic(),
-        // A debugger resumes after it.
-        M::Int3
+    const PLAIN_VMMCALL_BYTES: usize = 3;
+    let is_cut = code.mnemonic() == M::Vmmcall && bytes.len() > PLAIN_VMMCALL_BYTES;
+    is_cut
+        || matches!(
+            code.mnemonic(),
+            // A debugger resumes after it.
+            M::Int3
         // The flags are the pushed ones: the direction flag is clear.
         | M::Popf | M::Popfd | M::Popfq
         // Linux emulates them, and one more instruction.
         | M::Sgdt | M::Sidt | M::Sldt | M::Smsw | M::Str
-        // A hypervisor takes them for a shorter instruction.
+        // A hypervisor takes it for a shorter instruction, and VMMCALL with a prefix.
         | M::Vmgexit
-    )
+        )
 }
 
 /// Changed words of the stack; if there are many, the first, the last and some between.

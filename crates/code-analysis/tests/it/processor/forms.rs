@@ -15,8 +15,8 @@ pub(crate) struct InsnForm {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FormSignature {
     code: Code,
-    operands: [u16; 5],
-    prefixes: [bool; 6],
+    operands: [u32; 5],
+    prefixes: [bool; 8],
 }
 
 impl FormSignature {
@@ -35,6 +35,8 @@ impl FormSignature {
                 insn.op_mask() != Register::None,
                 insn.zeroing_masking(),
                 insn.is_broadcast(),
+                insn.has_segment_prefix(),
+                matches!(insn.segment_prefix(), Register::FS | Register::GS),
             ],
         }
     }
@@ -42,8 +44,9 @@ impl FormSignature {
 
 /// Class of a general register: the stack pointer, the frame pointer, preserved by calls, or
 /// another.
-fn class_of(register: Register) -> u16 {
+fn class_of(register: Register) -> u32 {
     match register.full_register() {
+        Register::None => 0,
         Register::RSP => 1,
         Register::RBP => 2,
         Register::RBX | Register::R12 | Register::R13 | Register::R14 | Register::R15 => 3,
@@ -51,7 +54,7 @@ fn class_of(register: Register) -> u16 {
     }
 }
 
-fn class(insn: &Instruction, operand: u32) -> u16 {
+fn class(insn: &Instruction, operand: u32) -> u32 {
     let kind = insn.op_kind(operand);
     let detail = match kind {
         OpKind::Register => {
@@ -66,7 +69,7 @@ fn class(insn: &Instruction, operand: u32) -> u16 {
             } else {
                 0
             };
-            class | u16::from(is_second) << 3 | u16::from(is_first) << 4
+            class | u32::from(is_second) << 3 | u32::from(is_first) << 4
         }
         OpKind::Memory => {
             let base = class_of(insn.memory_base());
@@ -76,9 +79,15 @@ fn class(insn: &Instruction, operand: u32) -> u16 {
                 _ => 2,
             };
             let is_even = insn.memory_displacement64().is_multiple_of(64);
+            // The decoders of single bytes tell sizes of displacements apart.
+            let displacement = insn.memory_displ_size().min(4);
+            let is_short = insn.memory_base().is_gpr32() || insn.memory_index().is_gpr32();
             base | index << 3
-                | u16::from(is_even) << 5
-                | u16::from(insn.memory_base() == Register::RDI) << 6
+                | u32::from(is_even) << 5
+                | u32::from(insn.memory_base() == Register::RDI) << 6
+                | u32::from(insn.memory_index_scale() == 1) << 7
+                | u32::from(is_short) << 8
+                | displacement << 9
         }
         _ => insn
             .try_immediate(operand)
@@ -90,17 +99,22 @@ fn class(insn: &Instruction, operand: u32) -> u16 {
                 _ => 3,
             }),
     };
-    (kind as u16) << 7 | detail
+    (kind as u32) << 12 | detail
 }
 
-/// Operand bytes behind a ModRM with memory: a register plus a displacement, or with an index.
-const MEMORY: [(u8, &[u8]); 6] = [
+/// Operand bytes behind a ModRM with memory: a register plus a displacement, or with an index, which
+/// may be what has the address; and relative to the instruction.
+const MEMORY: [(u8, &[u8]); 10] = [
     (0x44, &[0x24, 0x40]),
     (0x44, &[0x24, 0x14]),
     (0x85, &[0x40, 0, 0, 0]),
     (0x44, &[0xcc, 0x40]),
     (0x44, &[0x0c, 0x14]),
     (0x47, &[0x40]),
+    (0x04, &[0x24]),
+    (0x04, &[0x3d, 0, 0, 0, 0]),
+    (0x04, &[0x38]),
+    (0x05, &[0, 0, 0, 0]),
 ];
 
 /// Immediates at the ends of instructions. The second has a level for `add_entry`.
@@ -203,12 +217,32 @@ impl InsnForms {
             &[0x66, 0xf2],
         ];
         let rexes: [&[u8]; 6] = [&[], &[0x40], &[0x48], &[0x41], &[0x44], &[0x4d]];
+        // Segments, and two prefixes at once.
+        let others: [&[u8]; 7] = [
+            &[0x64],
+            &[0x65],
+            &[0x36],
+            &[0x3e],
+            &[0x66, 0xf3],
+            &[0x67, 0xf3],
+            &[0x67, 0x66],
+        ];
+        let wide: [&[u8]; 2] = [&[], &[0x48]];
+        // Indexes from r8 on: r12 has rsp's number, which stands for none.
+        let indexes: [&[u8]; 3] = [&[0x42], &[0x4a], &[0x4f]];
+        let usual = prefixes
+            .iter()
+            .flat_map(|prefix| rexes.map(|rex| (*prefix, rex)));
+        let others = others
+            .iter()
+            .flat_map(|prefix| wide.map(|rex| (*prefix, rex)));
+        let indexed = prefixes
+            .iter()
+            .take(2)
+            .flat_map(|prefix| indexes.map(|rex| (*prefix, rex)));
         let maps: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
         let low: Vec<u8> = (0..8).collect();
-        for (prefix, rex) in prefixes
-            .iter()
-            .flat_map(|prefix| rexes.map(|rex| (*prefix, rex)))
-        {
+        for (prefix, rex) in usual.chain(others).chain(indexed) {
             for (map, opcode) in maps
                 .iter()
                 .flat_map(|map| (0..=255).map(move |opcode| (*map, opcode)))
@@ -229,6 +263,15 @@ impl InsnForms {
         }
     }
 
+    /// Adds an opcode with operands in memory relative to a segment, and at addresses of 32 bits.
+    fn with_other_addresses(&mut self, head: &[u8]) {
+        for (modrm, rest) in MEMORY {
+            for prefix in [0x64, 0x67] {
+                self.add(&[&[prefix], head, &[modrm], rest].concat());
+            }
+        }
+    }
+
     fn vex(&mut self) {
         let low: Vec<u8> = (0..8).collect();
         for map in [1, 2, 3, 7] {
@@ -239,6 +282,7 @@ impl InsnForms {
                 for opcode in 0..=255 {
                     self.with_operands(&[0xc4, 0xe0 | map, last, opcode], &low);
                     self.add(&[0xc4, 0xe0 | map, last, opcode]);
+                    self.with_other_addresses(&[0xc4, 0xe0 | map, last, opcode]);
                 }
             }
         }
@@ -269,6 +313,7 @@ impl InsnForms {
                         let second = wide << 1 | (!vvvv & 15) << 3 | 4 | prefix;
                         let head = [0x62, 0xf0 | map, second, masked | length << 5, opcode];
                         if self.with_operands(&head, &[0, 3, 4]) {
+                            self.with_other_addresses(&head);
                             break;
                         }
                     }

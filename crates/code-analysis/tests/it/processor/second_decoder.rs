@@ -32,6 +32,7 @@ for line in sys.stdin:
     except CsError:
         written = [name(register) for register in insn.regs_write]
     memory = [op for op in insn.operands if op.type == X86_OP_MEM and op.access & CS_AC_WRITE]
+    memory = [op for op in memory if name(op.mem.segment) not in ('fs', 'gs')]
     memory = [f'{name(op.mem.base)}:{name(op.mem.index)}:{op.mem.disp}:{op.size}' for op in memory]
     groups = [insn.group_name(group) for group in insn.groups]
     print(insn.mnemonic, ','.join(written), ','.join(memory), ','.join(groups), sep='|')
@@ -258,8 +259,9 @@ pub(crate) fn by_manual(checker: &mut Checker, form: &InsnForm) -> Option<Vec<St
         StoreTarget::Nowhere => None,
         StoreTarget::At(register) => Some(numbers[usize::from(register)] & !7),
         StoreTarget::Operand => {
-            let is_simple =
-                insn.memory_base() == Register::RSP && insn.memory_index() == Register::None;
+            let is_simple = insn.memory_base() == Register::RSP
+                && insn.memory_index() == Register::None
+                && !matches!(insn.segment_prefix(), Register::FS | Register::GS);
             let distance = insn.memory_displacement64();
             is_simple
                 .then(|| numbers[usize::from(abi_info.stack_pointer)].wrapping_add(distance) & !7)
