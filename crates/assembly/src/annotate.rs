@@ -18,6 +18,8 @@ use crate::source::AssemblySource;
 pub struct Annotated {
     /// The text.
     pub text: String,
+    /// The added lines in the format of `diff -u`; empty if there are none.
+    pub diff: String,
     /// The directives, and the functions without any.
     pub plan: DirectivePlan,
     /// Whether the text, assembled, has the planned rows; else the first instruction with another.
@@ -70,6 +72,7 @@ pub fn annotate(
     let after = ElfFile::from_bytes(path, object)?;
     Ok(Annotated {
         proof: plan.verify(&after, &tables::read_if_any(&after)?),
+        diff: source.diff(&path.to_string_lossy()),
         text,
         plan,
     })

@@ -1,8 +1,6 @@
 # bug: none reported: entry code of kernels
-# wrong: an error code lies below the frame that iretq takes; the table does not count it. Who built the frame
-#   is an agreement
-# expect: unproven-ok interrupt_return
-# right: unproven-ok
+# wrong: an error code lies below the frame that iretq takes; the table does not count it
+# expect: refuted interrupt_return
 
 	.text
 	.globl	interrupt_return

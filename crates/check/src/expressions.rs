@@ -185,9 +185,9 @@ impl ConcreteState<'_> {
         (self.random(of) >> 20) & !63
     }
 
-    /// The CFA, aligned only as the ABI says.
+    /// The CFA, aligned only as the ABI says. The bits that may differ do so in the first two states.
     fn canonical(&self) -> u64 {
-        self.address(0).wrapping_add(16 * self.number)
+        self.address(0).wrapping_add(16 * (3 * self.number % 4))
     }
 
     /// The number for a value in this state; `None` if it could be any.
@@ -249,6 +249,13 @@ impl ConcreteState<'_> {
         !self.state.has_escaped() && (below_cfa || on_moved)
     }
 
+    /// Whether a signal's frame may be written over a slot.
+    fn is_below_red_zone(&self, slot: AbstractValue) -> bool {
+        let sp = self.state.get(self.abi_info.stack_pointer);
+        let above = slot.distance_from(sp);
+        above.is_some_and(|above| above < -i64::from(self.abi_info.red_zone))
+    }
+
     fn cfa(&self) -> Option<u64> {
         let sp = self.entry(self.abi_info.stack_pointer)?;
         Some(sp.wrapping_add_signed(self.abi_info.call_pushes.into()))
@@ -264,6 +271,7 @@ impl Memory for ConcreteState<'_> {
         let slots = self.state.slots().iter();
         let mut found = slots.filter(|slot| self.number(slot.address) == Some(addr.0));
         let holds = match found.next() {
+            Some(slot) if self.is_below_red_zone(slot.address) => None,
             Some(slot) => self.number(slot.value),
             // No entry value was stored there.
             None => self.is_in_frame(addr.0).then(|| self.random(addr.0)),

@@ -1,6 +1,6 @@
 //! The report of a file: its findings by severity and author, with suppressions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use unspool_elf::{DebugFiles, ElfFile, ElfKind, Lines};
 use unspool_rows::Vaddr;
 
+use crate::convention::CallingConvention;
 use crate::finding::{FindingCode, Severity};
 use crate::locate::{FindingLocator, LocatedFinding};
 use crate::origin::{CodeOrigin, CodeOrigins};
@@ -24,6 +25,10 @@ pub struct CheckOptions {
     /// Report only findings in source under this folder, and in hand-written code without line
     /// numbers.
     pub own: Option<PathBuf>,
+    /// Report only functions of these names, and their parts; without any, all.
+    pub functions: Vec<String>,
+    /// The calling convention of all code whose symbols show none; by default the psABI's.
+    pub convention: Option<CallingConvention>,
     /// The number of threads.
     pub threads: NonZeroUsize,
 }
@@ -65,6 +70,8 @@ pub struct FileReport {
     pub functions_assuming_bounds: Vec<Vaddr>,
     /// The calls of the functions counted in [`RowTotals::assuming_noreturn`].
     pub calls_assumed_noreturn: Vec<Vaddr>,
+    /// The calling conventions other than the psABI's, each with the number of its entries.
+    pub conventions: Vec<(CallingConvention, usize)>,
     /// The findings, with suppressed ones.
     pub findings: Vec<LocatedFinding>,
     /// The number of findings below the reported severity.
@@ -188,7 +195,9 @@ impl FileChecker<'_> {
         let file = self.file;
         let has_lines = origins.has_hand_written();
         let lines = has_lines.then(|| Lines::new(Arc::clone(file), self.debug, &[]));
-        let mut subject = CheckSubject::new(file, declared, origins)?;
+        let subject = CheckSubject::new(file, declared, origins)?;
+        let subject = subject.with_convention(self.options.convention);
+        let mut subject = subject.with_functions(&self.options.functions);
         if let Some(lines) = &lines {
             subject = subject.with_lines(lines);
         }
@@ -199,6 +208,7 @@ impl FileChecker<'_> {
             totals: report.totals,
             functions_assuming_bounds: report.functions_assuming_bounds,
             calls_assumed_noreturn: report.calls_assumed_noreturn,
+            conventions: subject.conventions(),
             below_severity: 0,
             findings: Vec::new(),
             remarks: Vec::new(),
@@ -240,6 +250,7 @@ impl FileChecker<'_> {
             located.after_line = self.suppressor.line_before(&located);
             checked.findings.push(located);
         }
+        set_fix_sets(&subject, &mut checked.findings);
         Ok((checked, count))
     }
 
@@ -266,6 +277,24 @@ impl FileChecker<'_> {
         };
         let (checked, count) = self.check_and_count(&bare, origins)?;
         Ok((count > 0).then_some(checked))
+    }
+}
+
+/// Tells findings of one entry of each other, where directives fix them.
+fn set_fix_sets(subject: &CheckSubject<'_>, findings: &mut [LocatedFinding]) {
+    let mut sets: HashMap<Option<usize>, Vec<Vaddr>> = HashMap::new();
+    let entry = |located: &LocatedFinding| {
+        let address = located.finding.address.0;
+        subject.program().index_containing(address)
+    };
+    let fixed = |located: &&LocatedFinding| located.finding.fix.is_some();
+    for located in findings.iter().filter(fixed) {
+        let set = sets.entry(entry(located)).or_default();
+        set.push(located.finding.address);
+    }
+    for located in findings.iter_mut().filter(|it| it.finding.fix.is_some()) {
+        let set = sets.get(&entry(located)).filter(|set| set.len() > 1);
+        located.fix_set = set.cloned().unwrap_or_default();
     }
 }
 

@@ -7,11 +7,11 @@ use unspool_rows::{Register, RowId, Vaddr};
 
 use crate::coverage::{self, ReachedOutside};
 use crate::declared_row::{DeclaredRow, RuleLocation};
-use crate::hint::Hint;
+use crate::hint::{self, Hint};
 use crate::origin::CodeOrigin;
 use crate::row_checker::{Aspect, Verdict};
 use crate::subject::CheckSubject;
-use crate::unit::{Discrepancy, UnitReport};
+use crate::unit::{Discrepancy, HeightConflict, UnitReport};
 use crate::wording;
 
 /// The kind of a finding; `docs/diagnostics.md` has cause and remedy of each. The numbers are
@@ -559,7 +559,7 @@ impl FindingBuilder<'_> {
                 wording::location_text(truth, self.discrepancy.aspect, abi)
             }),
             fix: self.fix(code),
-            hint: self.discrepancy.hint,
+            hint: self.hint(code),
             related: self.paths(code),
         }
     }
@@ -634,19 +634,32 @@ impl FindingBuilder<'_> {
     }
 
     /// The paths that join here, if they do.
-    fn height_conflict(&self) -> Option<&[Vaddr; 3]> {
+    fn height_conflict(&self) -> Option<&HeightConflict> {
         let mut conflicts = self.report.conflicts.iter();
         let sp = self.subject.abi_info().stack_pointer;
         let is_of_sp = self.declared_rule().is_relative_to(sp);
         let is_unproven = self.discrepancy.verdict == Verdict::Unproven;
-        conflicts.find(|[at, ..]| is_unproven && is_of_sp && *at == self.discrepancy.address)
+        conflicts
+            .find(|conflict| is_unproven && is_of_sp && conflict.at == self.discrepancy.address)
     }
 
     fn paths(&self, code: FindingCode) -> Vec<Vaddr> {
         match (code, self.height_conflict()) {
-            (FindingCode::HeightsDiffer, Some([_, first, other])) => vec![*first, *other],
+            (FindingCode::HeightsDiffer, Some(conflict)) => {
+                conflict.paths.iter().map(|path| path.from).collect()
+            }
             _ => Vec::new(),
         }
+    }
+
+    /// A possible cause.
+    fn hint(&self, code: FindingCode) -> Option<Hint> {
+        let arch = self.subject.table().abi().arch;
+        let conflict = self
+            .height_conflict()
+            .filter(|_| code == FindingCode::HeightsDiffer);
+        let cause = conflict.and_then(|conflict| hint::cause_of_conflict(conflict, arch));
+        self.discrepancy.hint.or(cause)
     }
 
     fn is_never_restored(&self, register: u8) -> bool {

@@ -4,11 +4,11 @@ use std::fmt;
 
 use unspool_code_analysis::{AbstractState, AbstractValue};
 use unspool_rows::arch::RegisterName;
-use unspool_rows::{Abi, Arch, Register, RegisterRule, RowId};
+use unspool_rows::{Abi, Arch, Register, RegisterRule, RowId, Vaddr};
 
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::row_checker::{Aspect, RowChecker};
-use crate::unit::Discrepancy;
+use crate::unit::{Discrepancy, HeightConflict};
 
 /// A possible cause of a wrong rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,25 @@ pub enum Hint {
     NotPreserved {
         /// The register.
         register: Register,
+        /// The architecture.
+        arch: Arch,
+    },
+    /// Control comes back to the join of two paths with more on the stack, or less.
+    ComesBack {
+        /// The instruction before the join on the path back.
+        from: Vaddr,
+        /// How many bytes more.
+        bytes: i64,
+    },
+    /// A path to the join leads over a call, which may not return.
+    CallBeforeJoin {
+        /// The call.
+        call: Vaddr,
+    },
+    /// The CFA is at these distances above the stack pointer on two paths.
+    TwoHeights {
+        /// The distances in bytes, in the order of the paths.
+        cfas: [i64; 2],
         /// The architecture.
         arch: Arch,
     },
@@ -57,6 +76,30 @@ impl fmt::Display for Hint {
                 Some(name) => write!(f, ": %{name} may be meant"),
                 None => Ok(()),
             }),
+            Hint::ComesBack { from, bytes } => {
+                let (count, more) = (
+                    bytes.unsigned_abs(),
+                    if bytes > 0 { "more" } else { "fewer" },
+                );
+                write!(
+                    f,
+                    "control comes back from {from} with {count} bytes {more} on the stack"
+                )
+            }
+            Hint::CallBeforeJoin { call } => {
+                write!(
+                    f,
+                    "one path leads over the call at {call}, which may not return"
+                )
+            }
+            Hint::TwoHeights { cfas, arch } => {
+                let sp = RegisterName(arch.spec().stack_pointer, arch);
+                let [first, other] = cfas;
+                write!(
+                    f,
+                    "the CFA is {sp}{first:+} on the first path, and {sp}{other:+} on the second"
+                )
+            }
             Hint::LostAtReturn => {
                 write!(f, "control returns here, and it was not restored")
             }
@@ -127,6 +170,33 @@ pub(crate) fn i386_numbering(
             holds(offset, wanted).then(|| hint(declared, wanted))
         }
         _ => None,
+    }
+}
+
+/// Why paths may join with different stack heights.
+pub(crate) fn cause_of_conflict(conflict: &HeightConflict, arch: Arch) -> Option<Hint> {
+    let mut paths = conflict.paths.iter();
+    if let Some(call) = paths.clone().find(|path| path.is_call) {
+        return Some(Hint::CallBeforeJoin { call: call.from });
+    }
+    let [first, other] = conflict.paths;
+    let cfas = first.cfa.zip(other.cfa);
+    // A path that begins there comes from outside.
+    let back = paths.position(|path| path.from > conflict.at);
+    match (cfas, back) {
+        (Some((first_cfa, other_cfa)), Some(0)) => Some(Hint::ComesBack {
+            from: first.from,
+            bytes: first_cfa - other_cfa,
+        }),
+        (Some((first_cfa, other_cfa)), Some(_)) => Some(Hint::ComesBack {
+            from: other.from,
+            bytes: other_cfa - first_cfa,
+        }),
+        (Some((first, other)), None) => Some(Hint::TwoHeights {
+            cfas: [first, other],
+            arch,
+        }),
+        (None, _) => None,
     }
 }
 

@@ -34,6 +34,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod convention;
 mod coverage;
 mod declared_row;
 mod expressions;
@@ -62,6 +63,7 @@ mod unit;
 mod unit_checker;
 pub mod wording;
 
+pub use convention::CallingConvention;
 pub use declared_row::{DeclaredRow, RuleLocation};
 pub use file_report::{CheckOptions, FileReport, Strictness, is_kernel_module};
 pub use finding::{Finding, FindingCode, Severity};
@@ -82,5 +84,5 @@ pub use suppress::{
     Baseline, BaselineError, CommentRemark, ReadSource, SourceTexts, Suppression, SuppressionError,
     SuppressionKind, Suppressions, Suppressor,
 };
-pub use unit::{CheckedRow, Discrepancy, UnitReport};
+pub use unit::{CheckedRow, Discrepancy, HeightConflict, JoiningPath, UnitReport};
 pub use unit_checker::UnitChecker;

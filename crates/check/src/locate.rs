@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use unspool_assembly::{AssemblySource, EditStep};
 use unspool_code_analysis::{Analyzer, Lifter};
-use unspool_elf::{DebugFiles, ElfFile, Lines, Symbols, demangle};
+use unspool_elf::{DebugFiles, ElfFile, ElfKind, Lines, Symbols, demangle};
 use unspool_rows::Vaddr;
 
 use crate::finding::{Finding, FindingCode};
@@ -21,6 +21,9 @@ pub struct LocatedFinding {
     pub finding: Finding,
     /// The function, with the distance from its start in bytes.
     pub function: Option<(String, u64)>,
+    /// The section and the distance from its start in bytes, in an object file with several sections
+    /// of code.
+    pub section: Option<(String, u64)>,
     /// The source file, and the line in it.
     pub source: Option<(String, u32)>,
     /// The instructions around it.
@@ -31,10 +34,15 @@ pub struct LocatedFinding {
     pub shares_line: bool,
     /// The line after which to write the directive.
     pub after_line: Option<u32>,
+    /// The addresses of all findings of its entry that a directive fixes, if there are others: the
+    /// entry is right with all of these directives.
+    pub fix_set: Vec<Vaddr>,
     /// What a fix would do about it, if known.
     pub advice: Option<Vec<EditStep>>,
     /// The command or option that writes an entry for its code.
     pub entry_writer: String,
+    /// The command that writes its row, where no directive can: a compiler's source has none.
+    pub row_writer: Option<String>,
     /// Why it does not count, if it is suppressed.
     pub suppression: Option<Suppression>,
 }
@@ -49,6 +57,15 @@ impl LocatedFinding {
         }
     }
 
+    /// The address, as objdump prints it: in an object file by its section.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match &self.section {
+            Some((name, offset)) => format!("{name}+{offset:#x}"),
+            None => self.finding.address.to_string(),
+        }
+    }
+
     /// The function's name, empty if no symbol names it.
     #[must_use]
     pub fn function_name(&self) -> &str {
@@ -58,10 +75,9 @@ impl LocatedFinding {
     /// The problem, its location, and the directive to write.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let at = self.finding.address;
         let place = match &self.function {
             Some((name, distance)) => format!("in {name}+{distance:#x}"),
-            None => format!("at {at}"),
+            None => format!("at {}", self.address()),
         };
         let mut message = self.finding.message();
         if let Some(hint) = self.finding.hint {
@@ -78,7 +94,14 @@ impl LocatedFinding {
             return steps.join("; ");
         }
         match (&self.finding.fix, self.after_line) {
+            (Some(_), _) if self.row_writer.is_some() => format!(
+                "{} writes the row: no directive in an asm statement knows the compiler's (docs/annotate.md)",
+                self.row_writer.as_deref().unwrap_or_default()
+            ),
             (Some(fix), Some(line)) => format!("write after line {line}: {fix}"),
+            (Some(fix), None) if self.section.is_some() => {
+                format!("write before {}: {fix}", self.address())
+            }
             (None, _) if self.finding.code == FindingCode::NoEntry => {
                 format!("{} writes its entry", self.entry_writer)
             }
@@ -100,12 +123,31 @@ fn entry_writer(file: &ElfFile, source: Option<&str>) -> String {
         }
         // Compilers write entries themselves with this option.
         Some(_) => "-fasynchronous-unwind-tables, given to the compiler,".to_owned(),
-        None => {
-            let name = checked.to_string_lossy();
-            let member = name.strip_suffix(')').and_then(|it| it.rsplit_once('('));
-            let whole = member.map_or(&*name, |(archive, _)| archive);
-            format!("unspool synth {whole} --into OUT")
-        }
+        None => match archive_member(checked) {
+            (archive, Some(member)) => format!(
+                "ar x {archive} {member} && unspool synth {member} --into {member} && ar r {archive} {member}"
+            ),
+            (file, None) => format!("unspool synth {file} --into OUT"),
+        },
+    }
+}
+
+/// The command that writes rows of code with a compiler's source.
+fn row_writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
+    source.filter(|source| !AssemblySource::is_assembly_path(Path::new(source)))?;
+    let (whole, _) = archive_member(file.path());
+    Some(format!("unspool check --fix {whole}"))
+}
+
+/// A file, or an archive and its member.
+fn archive_member(path: &Path) -> (String, Option<String>) {
+    let name = path.to_string_lossy();
+    let member = name
+        .strip_suffix(')')
+        .and_then(|name| name.rsplit_once('('));
+    match member {
+        Some((archive, member)) => (archive.to_owned(), Some(member.to_owned())),
+        None => (name.into_owned(), None),
     }
 }
 
@@ -147,6 +189,14 @@ impl<'s> FindingLocator<'s> {
         self.lines.line(at)
     }
 
+    /// The section of an address, if sections have addresses of their own.
+    fn section_of(&self, at: Vaddr) -> Option<(String, u64)> {
+        let is_object = self.file.kind() == ElfKind::Relocatable;
+        let has_several = is_object && self.file.executable_ranges().len() > 1;
+        let (name, start) = self.file.section_of(at).filter(|_| has_several)?;
+        Some((name.into_owned(), at.0.saturating_sub(start.0)))
+    }
+
     /// A finding with its context; the number of earlier ones limits listings.
     pub fn locate(
         &mut self,
@@ -185,19 +235,23 @@ impl<'s> FindingLocator<'s> {
         let path = path.unwrap_or_default().into_iter();
         let source_path = source.as_ref().map(|(file, _)| file.as_str());
         let entry_writer = entry_writer(self.file, source_path);
+        let row_writer = row_writer(self.file, source_path);
         LocatedFinding {
             function: symbol.map(|symbol| {
                 let distance = finding.address.0.saturating_sub(symbol.address.0);
                 (demangle(&symbol.name).into_owned(), distance)
             }),
+            section: self.section_of(finding.address),
             shares_line: line_before.is_some() && line_before == line_of(finding.address),
             path: path.map(|jump| jump.map(|at| (at, line_of(at)))).collect(),
             source,
             lines,
             finding,
             after_line: None,
+            fix_set: Vec::new(),
             advice: None,
             entry_writer,
+            row_writer,
             suppression: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use unspool_elf::{ElfFile, ElfKind, assembly_ranges};
+use unspool_elf::{ElfFile, ElfKind, assembly_ranges, has_compiled_units};
 use unspool_rows::Vaddr;
 
 /// Origin of code and its table.
@@ -16,17 +16,31 @@ pub enum CodeOrigin {
 }
 
 impl CodeOrigin {
-    /// The probable origin of a file as a whole. An object file without a compiler's line in
-    /// `.comment` is from an assembler.
+    /// The probable origin of a file as a whole. An object file is from an assembler unless a
+    /// compiler has left its line in `.comment`, the name of its source, or its debug information.
     #[must_use]
     pub fn from_file(file: &ElfFile) -> CodeOrigin {
-        let has_comment = file.sections().any(|section| section.name == ".comment");
-        if file.kind() == ElfKind::Relocatable && !has_comment {
+        let is_signed = || {
+            file.sections().any(|section| section.name == ".comment")
+                || file.source_names().any(|name| is_compiled_source(&name))
+                || has_compiled_units(file)
+        };
+        if file.kind() == ElfKind::Relocatable && !is_signed() {
             CodeOrigin::HandWritten
         } else {
             CodeOrigin::Compiler
         }
     }
+}
+
+/// Whether a source file's name is one that compilers take.
+fn is_compiled_source(name: &str) -> bool {
+    const SUFFIXES: [&str; 20] = [
+        "c", "cc", "cpp", "cxx", "c++", "C", "m", "mm", "d", "rs", "go", "hs", "ml", "f", "f90",
+        "f95", "F", "F90", "adb", "pas",
+    ];
+    let suffix = name.rsplit_once('.').map(|(_, suffix)| suffix);
+    suffix.is_some_and(|suffix| SUFFIXES.contains(&suffix))
 }
 
 /// Functions from the C library's and the compiler's start files.

@@ -35,9 +35,15 @@ impl Finding {
             FindingCode::EntryTooShort => {
                 "move .cfi_endproc after the last instruction; if this one never returns, write ud2 after it".to_owned()
             }
-            FindingCode::HeightsDiffer => {
-                "have both paths push the same, or keep the CFA in rbp: no directive helps".to_owned()
-            }
+            FindingCode::HeightsDiffer => match self.hint {
+                Some(Hint::CallBeforeJoin { call }) => format!(
+                    "if the call at {call} does not return, write ud2 after it; else give back after it what was pushed before"
+                ),
+                Some(Hint::ComesBack { from, .. }) => format!(
+                    "before {from}, give back what was pushed since here, or keep the CFA in rbp"
+                ),
+                _ => "have both paths push the same, or keep the CFA in rbp: no directive helps".to_owned(),
+            },
             FindingCode::Expression => {
                 "write another expression: unspool expr prints the line for a formula".to_owned()
             }

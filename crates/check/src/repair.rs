@@ -33,6 +33,9 @@ pub enum RepairRefusal {
         "the function returns without the return address on top of the stack: it is not entered by a call"
     )]
     NotAFunction,
+    /// The row finds the caller's stack pointer by a rule, or is that of a signal's frame.
+    #[error("a rule of its own finds the caller's stack pointer: only its author knows from where")]
+    OwnRule,
     /// The author allows a finding in it.
     #[error("a comment in the source allows what is found there")]
     Allowed,
@@ -185,6 +188,9 @@ impl RepairCollector<'_> {
         let Some(row) = row.map(|row| row.row) else {
             return;
         };
+        if self.subject.is_signal_trampoline(row, at.start) {
+            return;
+        }
         let check = |state: &AbstractState| self.subject.row_checker.check(row, state, at.start);
         let (found, rules) = match code.flow(insn) {
             // The row of a call is the caller's row while the callee runs.
@@ -197,7 +203,10 @@ impl RepairCollector<'_> {
         if found.worst() != Verdict::Refuted {
             return;
         }
+        let declared = self.subject.row_checker.declared(row);
+        let has_own_rule = declared.is_some_and(|row| row.signal_frame || row.has_own_cfa());
         let row = match rules {
+            _ if has_own_rule => Err(RepairRefusal::OwnRule),
             _ if self.is_below_return(code.flow(insn), state) => Err(RepairRefusal::NotAFunction),
             Err(why) => Err(why.into()),
             Ok(rules) => match self.repaired_row(row, &found, &rules, into) {

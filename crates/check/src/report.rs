@@ -57,8 +57,12 @@ impl RowTotals {
     }
 
     /// Counts the rows of a unit; `wrong` are rows that another check refutes.
-    fn count(&mut self, report: &UnitReport, wrong: &BTreeSet<Vaddr>) {
-        for row in &report.rows {
+    fn count(&mut self, subject: &CheckSubject<'_>, report: &UnitReport, wrong: &BTreeSet<Vaddr>) {
+        for row in report
+            .rows
+            .iter()
+            .filter(|row| subject.is_reported(row.start))
+        {
             self.rows += 1;
             if wrong.contains(&row.start) || report.misaligned_rows.contains(&row.start) {
                 self.refuted += 1;
@@ -132,16 +136,11 @@ impl CheckReport {
         let places: Vec<Vaddr> = places.collect();
         let wrong = places.iter().filter_map(|at| subject.row_at(*at)).collect();
         let mut report = CheckReport::check_units(subject, threads, &wrong, &progress);
-        // Return behavior that callers rely on is known for certain once the function was checked.
-        let has_new_returns = subject.set_return_behaviors(&report.exits, &report.other_exits);
-        let CheckReport {
-            jumps_with_address,
-            entry_register_jumps,
-            ..
-        } = &report;
-        let has_links = subject.find_link_registers(jumps_with_address, entry_register_jumps);
-        let has_parts = subject.find_parts(&report.jumps_with_frame);
-        if has_new_returns || has_links || has_parts {
+        // What callers rely on is known for certain once the function was checked, and its callees.
+        for _ in 0..MAX_CHECKS {
+            if !report.teach(subject) {
+                break;
+            }
             report = CheckReport::check_units(subject, threads, &wrong, &progress);
         }
         // Other findings in their entries have the same cause.
@@ -162,9 +161,22 @@ impl CheckReport {
             .extend(finding::file_findings(subject, &report.reached_outside));
         report.findings.extend(sframe::findings(subject));
         let key = |finding: &Finding| (finding.address, finding.code, finding.computed.clone());
+        report
+            .findings
+            .retain(|finding| subject.is_reported(finding.address));
         report.findings.sort_by_cached_key(key);
         report.findings.dedup();
         report
+    }
+
+    /// Tells a subject how its functions return, and how they are entered. Returns whether that is
+    /// new.
+    fn teach(&self, subject: &mut CheckSubject<'_>) -> bool {
+        let has_new_returns = subject.set_return_behaviors(&self.exits, &self.other_exits);
+        let has_links =
+            subject.find_link_registers(&self.jumps_with_address, &self.entry_register_jumps);
+        let has_parts = subject.find_parts(&self.jumps_with_frame);
+        has_new_returns || has_links || has_parts
     }
 
     /// Drops findings that exist only because a function was checked as if called, although another
@@ -211,7 +223,7 @@ impl CheckReport {
                 }
                 for unit in first..units.min(first + UNITS_PER_BATCH) {
                     let report = subject.check_unit(&mut prover, unit);
-                    part.totals.count(&report, wrong);
+                    part.totals.count(subject, &report, wrong);
                     let begin = report.rows.first().filter(|_| report.assumes_bounds);
                     part.functions_assuming_bounds
                         .extend(begin.map(|row| row.start));
@@ -268,6 +280,9 @@ impl CheckReport {
         self.jumps_with_frame.extend(part.jumps_with_frame);
     }
 }
+
+/// How often a file is checked again with what the last time showed: by the depth of calls.
+const MAX_CHECKS: usize = 4;
 
 /// Number of units in a thread's batch.
 const UNITS_PER_BATCH: usize = 64;

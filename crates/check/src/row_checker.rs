@@ -94,6 +94,17 @@ impl RowVerdicts {
         self
     }
 
+    /// The same without verdicts on some registers: bit n stands for register n.
+    #[must_use]
+    pub(crate) fn without(mut self, registers: u64, abi_info: &AbiInfo) -> RowVerdicts {
+        for (register, verdict) in abi_info.preserved.iter().zip(&mut self.preserved) {
+            if registers >> (register & 63) & 1 != 0 {
+                *verdict = Verdict::Proven;
+            }
+        }
+        self
+    }
+
     /// The aspects with their verdicts.
     pub fn aspects(&self, abi_info: &AbiInfo) -> impl Iterator<Item = (Aspect, Verdict)> + use<'_> {
         let registers = abi_info.preserved.iter().copied().map(Aspect::Register);
@@ -211,9 +222,8 @@ impl<'t> RowChecker<'t> {
         let Some(declared) = self.declared(id) else {
             return RowVerdicts::PROVEN;
         };
-        if declared.return_address == RuleLocation::Undefined || declared.signal_frame {
-            // The outermost frame: nothing is declared about a caller. An interrupted function did
-            // not call: the layout of such a frame is checked elsewhere.
+        if declared.return_address == RuleLocation::Undefined {
+            // The outermost frame: nothing is declared about a caller.
             return RowVerdicts::PROVEN;
         }
         let plainly = self.check_plain_rules(declared, state);

@@ -8,7 +8,7 @@ use unspool_rows::arch::RegisterName;
 use unspool_rows::interpret::{self, FrameContext, RegisterLocation};
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{
-    Fde, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr,
+    Fde, LoadBias, Memory, Register, Registers, Row, RowId, RuntimeAddr, Unreadable, Vaddr,
 };
 
 use crate::declared_row::RuleLocation as Claim;
@@ -35,6 +35,21 @@ impl Memory for EchoMemory {
 }
 
 impl CheckSubject<'_> {
+    /// Whether a row of a signal frame is one of an entry with a trampoline: [`findings`] has what
+    /// is wrong with it.
+    pub(crate) fn is_signal_trampoline(&self, row: RowId, at: u64) -> bool {
+        let is_declared = self
+            .row_checker
+            .declared(row)
+            .is_some_and(|row| row.signal_frame);
+        is_declared
+            && self
+                .program()
+                .extent_at(at)
+                .and_then(|extent| self.fde_of(&extent))
+                .is_some_and(|(_, fde)| trampoline(self, fde, MAX_TRAMPOLINE_BYTES).is_some())
+    }
+
     /// The start of an instruction's row.
     pub(crate) fn row_at(&self, at: Vaddr) -> Option<Vaddr> {
         let extent = self.program().extent_at(at.0)?;

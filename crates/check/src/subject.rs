@@ -12,6 +12,7 @@ use unspool_rows::{Abi, Arch, Fde, FdeId, Table, Vaddr};
 use unspool_synthesis::{self as synthesis, ElfCodeImage};
 use unspool_table_store::{self as tables, SourceError, TableSource};
 
+use crate::convention::{CallingConvention, CallingConventions};
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::origin::{CodeOrigin, CodeOrigins};
 use crate::path::JumpEdge;
@@ -85,6 +86,9 @@ impl DeclaredTable {
 pub struct CheckSubject<'f> {
     file: &'f ElfFile,
     origins: CodeOrigins,
+    conventions: CallingConventions,
+    /// The starts of the functions to report, if not all.
+    reported: Option<BTreeSet<u64>>,
     pub(crate) symbols: &'f Symbols,
     pub(crate) lines: Option<&'f Lines>,
     /// Its declared rows.
@@ -130,6 +134,8 @@ impl<'f> CheckSubject<'f> {
         let mut subject = CheckSubject {
             file,
             origins: authors,
+            conventions: CallingConventions::from_symbols(file, symbols),
+            reported: None,
             declared_table: declarations,
             program,
             link_registers: BTreeMap::new(),
@@ -270,6 +276,71 @@ impl<'f> CheckSubject<'f> {
         self
     }
 
+    /// Sets the calling convention of all code whose symbols show none.
+    #[must_use]
+    pub fn with_convention(mut self, convention: Option<CallingConvention>) -> CheckSubject<'f> {
+        self.conventions = self.conventions.with_default(convention);
+        self
+    }
+
+    /// Restricts the report to functions of these names, and to their parts (`NAME.cold`). All code
+    /// is analysed, since callers depend on it. No name stands for all functions.
+    #[must_use]
+    pub fn with_functions(mut self, names: &[String]) -> CheckSubject<'f> {
+        let is_named = |symbol: &str| {
+            names.iter().any(|name| {
+                let rest = symbol.strip_prefix(name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        };
+        let symbols = self.symbols.iter();
+        let starts = symbols.filter(|symbol| is_named(&symbol.name));
+        let starts = starts.map(|symbol| symbol.address.0).collect();
+        self.reported = (!names.is_empty()).then_some(starts);
+        self
+    }
+
+    /// Whether the function at an address is reported.
+    pub(crate) fn is_reported(&self, at: Vaddr) -> bool {
+        self.reported.as_ref().is_none_or(|starts| {
+            let entry = self.program.extent_at(at.0).map(|extent| extent.start);
+            let symbol = || self.symbols.lookup(at).map(|symbol| symbol.address.0);
+            entry
+                .or_else(symbol)
+                .is_some_and(|start| starts.contains(&start))
+        })
+    }
+
+    /// The calling conventions other than the psABI's, each with the number of its entries.
+    #[must_use]
+    pub fn conventions(&self) -> Vec<(CallingConvention, usize)> {
+        let mut found: Vec<(CallingConvention, usize)> = Vec::new();
+        for extent in self.program.extents() {
+            let Some(convention) = self.conventions.at(extent.start) else {
+                continue;
+            };
+            match found.iter_mut().find(|(known, _)| known == convention) {
+                Some((_, count)) => *count += 1,
+                None => found.push((*convention, 1)),
+            }
+        }
+        found
+    }
+
+    /// The calling convention of the code at an address; `None` for the psABI's.
+    pub(crate) fn convention_at(&self, at: u64) -> Option<&CallingConvention> {
+        self.conventions.at(at)
+    }
+
+    /// The registers that calls preserve by the psABI, and not by the convention of the code at an
+    /// address: bit n stands for register n.
+    pub(crate) fn unpreserved_at(&self, at: u64) -> u64 {
+        let preserved = self.abi_info().preserved.iter();
+        let by_abi = preserved.fold(0, |all, register| all | 1 << (register & 63));
+        self.convention_at(at)
+            .map_or(0, |convention| by_abi & !convention.preserved)
+    }
+
     /// The file.
     #[must_use]
     pub fn file(&self) -> &'f ElfFile {
@@ -279,7 +350,11 @@ impl<'f> CheckSubject<'f> {
     /// Origin of the code at an address.
     #[must_use]
     pub fn origin_at(&self, at: Vaddr) -> CodeOrigin {
-        self.origins.origin_at(at)
+        if self.conventions.is_compiled(at) {
+            CodeOrigin::Compiler
+        } else {
+            self.origins.origin_at(at)
+        }
     }
 
     /// Whether all of the file is hand-written.
@@ -300,7 +375,7 @@ impl<'f> CheckSubject<'f> {
 
     /// Origin of a unit: hand-written, if any of it is.
     pub(crate) fn origin_of_unit(&self, unit: usize) -> CodeOrigin {
-        if !self.origins.is_mixed() {
+        if !self.origins.is_mixed() && !self.conventions.is_any_shown() {
             return self.origin_at(Vaddr(0));
         }
         let mut extents = self.program.unit(unit);
@@ -347,11 +422,11 @@ impl<'f> CheckSubject<'f> {
             let place = self.program.index_containing(at.0);
             if let Some(way) = place.and_then(|place| ways.get_mut(&place)) {
                 // Registers preserved at other exits are not known.
-                *way = way.join(ReturnBehavior::PreservesExtra(0));
+                *way = way.join(ReturnBehavior::ABI_REGISTERS);
             }
         }
         let learned = ways.into_iter().map(|(place, returns)| match returns {
-            ReturnBehavior::PreservesExtra(0) => self
+            ReturnBehavior::ABI_REGISTERS => self
                 .program
                 .set_return_behavior(place, ReturnBehavior::Pops(0)),
             returns => self.program.set_return_behavior(place, returns),

@@ -55,6 +55,26 @@ pub struct Discrepancy {
     pub hint: Option<Hint>,
 }
 
+/// A join of paths with different stack heights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeightConflict {
+    /// Where they join.
+    pub at: Vaddr,
+    /// The paths.
+    pub paths: [JoiningPath; 2],
+}
+
+/// A path to a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JoiningPath {
+    /// The last instruction before the join; the join itself if the path begins there.
+    pub from: Vaddr,
+    /// Whether it is a call.
+    pub is_call: bool,
+    /// Distance of the CFA above the stack pointer in bytes, if it is known.
+    pub cfa: Option<i64>,
+}
+
 /// The report of a unit's extents.
 #[derive(Debug, Clone, Default)]
 pub struct UnitReport {
@@ -62,8 +82,8 @@ pub struct UnitReport {
     pub rows: Vec<CheckedRow>,
     /// Rules that are not proven, in code order.
     pub discrepancies: Vec<Discrepancy>,
-    /// Joins of paths with different stack heights: the address, and the two sources.
-    pub conflicts: Vec<[Vaddr; 3]>,
+    /// Joins of paths with different stack heights.
+    pub conflicts: Vec<HeightConflict>,
     /// The first unreached instruction of each entry that is neither padding nor data.
     pub unreached: Vec<Vaddr>,
     /// Returns of functions to their callers, and their behavior.
@@ -128,12 +148,20 @@ impl CheckSubject<'_> {
         // Callers may rely on preserved registers: hand-written code must be known.
         let left = match self.origin_of_unit(unit) {
             CodeOrigin::HandWritten => rows,
+            // The verifier knows the psABI's convention only.
+            CodeOrigin::Compiler if self.has_own_convention(&rows) => rows,
             CodeOrigin::Compiler => match self.verify_unit(unit_checker, unit, rows) {
                 Ok(report) => return report,
                 Err(rows) => rows,
             },
         };
         self.check_unit_by_dataflow(&mut unit_checker.analyzer, unit, &left)
+    }
+
+    /// Whether rows are those of code with another calling convention than the psABI's.
+    fn has_own_convention(&self, rows: &[CheckedRow]) -> bool {
+        rows.first()
+            .is_some_and(|row| self.convention_at(row.start.0).is_some())
     }
 
     /// The same by the dataflow analysis.
@@ -198,9 +226,18 @@ impl CheckSubject<'_> {
         guide.guesses = &premises.targets;
         guide.assumed_entry = premises.entry.assumed();
         let analysis = self.analyze(analyzer, unit, &guide);
-        let address = |id| Vaddr(analysis.code().range(id).start);
-        let meeting = |conflict: &StackHeightConflict| {
-            [conflict.at, conflict.first_from, conflict.other_from].map(address)
+        let code = analysis.code();
+        let path = |from: InsnId, sp: AbstractValue| JoiningPath {
+            from: Vaddr(code.range(from).start),
+            is_call: code.flow(from).is_some_and(Flow::is_call),
+            cfa: self.row_checker.cfa_value().distance_from(sp),
+        };
+        let meeting = |conflict: &StackHeightConflict| HeightConflict {
+            at: Vaddr(code.range(conflict.at).start),
+            paths: [
+                path(conflict.first_from, conflict.first),
+                path(conflict.other_from, conflict.other),
+            ],
         };
         let mut report = UnitReport {
             conflicts: analysis.conflicts().iter().map(meeting).collect(),
@@ -275,7 +312,7 @@ impl CheckSubject<'_> {
                 .and_then(|row| report.rows.get_mut(row));
             let mut meetings = report.conflicts.iter();
             if let Some(known) = row.and_then(|row| row.verdicts.as_mut())
-                && meetings.any(|[at, ..]| *at == discrepancy.address)
+                && meetings.any(|conflict| conflict.at == discrepancy.address)
             {
                 known.cfa = Verdict::Refuted;
             }
@@ -502,7 +539,17 @@ impl CheckSubject<'_> {
             row.verdicts.get_or_insert(RowVerdicts::PROVEN);
             return;
         }
-        let mut found = self.row_checker.check(row.row, state, pc).capped_at(worst);
+        let mut found = if self.is_signal_trampoline(row.row, pc) {
+            RowVerdicts::PROVEN
+        } else {
+            self.row_checker.check(row.row, state, pc).capped_at(worst)
+        };
+        if let Some(convention) = self.convention_at(pc) {
+            found = found.without(self.unpreserved_at(pc), self.abi_info());
+            if !convention.has_calls {
+                found = found.capped_at(Verdict::Unproven);
+            }
+        }
         if found.preserved.contains(&Verdict::Refuted)
             && let Some(declared) = self.row_checker.declared(row.row)
             && let Some(extent) = self.program().extent_at(pc)
@@ -575,6 +622,19 @@ impl CheckSubject<'_> {
         code.ids().filter_map(move |insn| leaves(&insn))
     }
 
+    /// How a function treats registers that returns in a state, and keeps some more.
+    fn register_behavior(&self, kept: u64, state: &AbstractState) -> ReturnBehavior {
+        let lost = self.unrestored_registers(state);
+        let is_address = |register: &&u8| state.get(**register).is_address();
+        let addresses = self.abi_info().preserved.iter().filter(is_address);
+        let addresses = addresses.fold(0, |all, register| all | 1 << (register & 63));
+        ReturnBehavior::Registers {
+            kept,
+            lost,
+            unknown: lost & addresses,
+        }
+    }
+
     /// The preserved registers without their entry values: bit n stands for register n.
     fn unrestored_registers(&self, state: &AbstractState) -> u64 {
         let is_lost = |register: &&u8| {
@@ -635,12 +695,18 @@ struct Premises {
 pub(crate) struct RowWalk<'w, 's> {
     subject: &'w CheckSubject<'s>,
     report: &'w mut UnitReport,
-    /// Ends of the unit's extents, ascending.
+    /// Starts of the unit's extents, ascending.
+    starts: Vec<u64>,
+    /// Their ends.
     ends: Vec<u64>,
     /// Index of the current row.
     row: usize,
+    /// Start of its extent.
+    begin: u64,
     /// End of its extent.
     end: u64,
+    /// The stack pointer at that start. Symbolic ones have other names elsewhere.
+    sp_at_begin: AbstractValue,
     /// Start of the next row, or the extent's end.
     row_end: u64,
     /// The declared form of the row.
@@ -670,12 +736,16 @@ impl<'w, 's> RowWalk<'w, 's> {
         report: &'w mut UnitReport,
     ) -> RowWalk<'w, 's> {
         let extents = subject.program().unit(unit);
+        let (starts, ends) = extents.map(|extent| (extent.start, extent.end)).unzip();
         let mut walk = RowWalk {
             subject,
-            ends: extents.map(|extent| extent.end).collect(),
+            starts,
+            ends,
             report,
             row: 0,
+            begin: 0,
             end: 0,
+            sp_at_begin: AbstractValue::UNKNOWN,
             row_end: 0,
             declared: None,
             reads: 0,
@@ -703,6 +773,9 @@ impl<'w, 's> RowWalk<'w, 's> {
         let (range, flow) = (code.range(insn), code.flow(insn));
         self.unchecked_writes |= written;
         self.find_row(range.start);
+        if range.start == self.begin {
+            self.sp_at_begin = state.get(self.subject.abi_info().stack_pointer);
+        }
         let is_guess = self.guessed_insns.binary_search(&range.start).is_ok();
         if !is_guess {
             self.visit_flow(analysis, insn, state);
@@ -784,8 +857,9 @@ impl<'w, 's> RowWalk<'w, 's> {
         let sp = abi_info.stack_pointer;
         let exit = match flow {
             Flow::Return { pops } => {
-                let lost = (Vaddr(at), self.subject.unrestored_registers(state));
-                self.report.unrestored_at_returns.push(lost);
+                let lost = self.subject.unrestored_registers(state);
+                let lost = lost & !self.subject.unpreserved_at(at);
+                self.report.unrestored_at_returns.push((Vaddr(at), lost));
                 let top = state.get(sp);
                 let target = state.load(top).unwrap_or(AbstractValue::UNKNOWN);
                 let left = top.plus(abi_info.call_pushes.into());
@@ -861,9 +935,10 @@ impl<'w, 's> RowWalk<'w, 's> {
             let registers = (0..64).filter(|register| abi_info.clobbered >> register & 1 != 0);
             let kept = registers
                 .filter(|register| state.get(*register) == AbstractValue::entry_value(*register));
-            return Some(ReturnBehavior::PreservesExtra(
-                kept.fold(0, |all, register| all | 1 << register),
-            ));
+            return Some(
+                self.subject
+                    .register_behavior(kept.fold(0, |all, register| all | 1 << register), state),
+            );
         }
         if let Ok(pops) = u16::try_from(popped) {
             return Some(ReturnBehavior::Pops(pops));
@@ -889,6 +964,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         match flow {
             Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
                 self.note_jump_with_address(analysis, to, state);
+                self.note_tail_call(range.start, to, state);
                 self.check_entry_with_frame(analysis, &range, to, state);
             }
             Some(Flow::IndirectJump(register)) => {
@@ -916,6 +992,23 @@ impl<'w, 's> RowWalk<'w, 's> {
         if !code.is_padding(insn) {
             let behind = analysis.state_after(insn, state);
             self.check_entry_with_frame(analysis, &range, range.end, &behind);
+        }
+    }
+
+    /// Notes a call in place of a return: the callee does not restore what this function has
+    /// changed.
+    fn note_tail_call(&mut self, at: u64, to: u64, state: &AbstractState) {
+        let (sp, program) = (
+            self.subject.abi_info().stack_pointer,
+            self.subject.program(),
+        );
+        let is_own = program.index_containing(to) == program.index_containing(at);
+        let is_function = program.extent_at(to).is_none() || program.starts_function(to);
+        let is_tail_call =
+            is_function && !is_own && state.get(sp) == AbstractValue::entry_value(sp);
+        let behavior = self.subject.register_behavior(0, state);
+        if is_tail_call && behavior != ReturnBehavior::ABI_REGISTERS {
+            self.report.exits.push((Vaddr(at), behavior));
         }
     }
 
@@ -988,6 +1081,37 @@ impl<'w, 's> RowWalk<'w, 's> {
             let actual = RuleLocation::CfaOffset(-pushed);
             self.note_return_address(at, Verdict::Refuted, Some(actual));
         }
+        if analysis.is_return(state) {
+            self.refute_outermost_entry(at);
+        }
+    }
+
+    /// Control returns to a caller at an address, so its function has one at the entry, too.
+    fn refute_outermost_entry(&mut self, at: u64) {
+        let Some(extent) = self.subject.program().extent_at(at) else {
+            return;
+        };
+        let rows = &mut self.report.rows;
+        let place = rows.partition_point(|row| row.start.0 < extent.start);
+        let Some(row) = rows.get_mut(place).filter(|_| place != self.row) else {
+            return;
+        };
+        let declared = self.subject.row_checker.declared(row.row);
+        let is_outermost = declared.is_some_and(|declared| {
+            declared.return_address == RuleLocation::Undefined && !declared.signal_frame
+        });
+        if let Some(verdicts) = row.verdicts.as_mut().filter(|_| is_outermost) {
+            verdicts.return_address = Verdict::Refuted;
+            let pushed = i64::from(self.subject.abi_info().call_pushes);
+            self.report.discrepancies.push(Discrepancy {
+                address: row.start,
+                row: row.row,
+                aspect: Aspect::ReturnAddress,
+                verdict: Verdict::Refuted,
+                actual: Some(RuleLocation::CfaOffset(-pushed)),
+                hint: None,
+            });
+        }
     }
 
     /// A register that a row declares saved is lost if it has another value at a return. The value
@@ -1000,7 +1124,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let Some(declared) = self.declared.filter(|_| is_return) else {
             return;
         };
-        let lost = self.subject.unrestored_registers(state);
+        let lost = self.subject.unrestored_registers(state) & !self.subject.unpreserved_at(at);
         let Some(row) = self.report.rows.get_mut(self.row) else {
             return;
         };
@@ -1051,6 +1175,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
         let start = row.map_or(0, |row| row.start.0);
         let end = self.ends.partition_point(|end| *end <= start);
+        self.begin = self.starts.get(end).map_or(0, |start| *start);
         self.end = self.ends.get(end).map_or(0, |end| *end);
         self.row_end = next.min(self.end);
     }
@@ -1119,6 +1244,8 @@ pub(crate) struct TableAssumptions<'s> {
     origin: CodeOrigin,
     guesses: &'s [u64],
     assumed_entry: Option<&'s AssumedEntry>,
+    /// Registers that calls change by the unit's convention: bit n stands for register n.
+    changed_by_calls: u64,
 }
 
 impl<'s> TableAssumptions<'s> {
@@ -1134,6 +1261,9 @@ impl<'s> TableAssumptions<'s> {
             origin: subject.origin_of_unit(unit),
             guesses: &[],
             assumed_entry: None,
+            changed_by_calls: rows
+                .first()
+                .map_or(0, |row| subject.unpreserved_at(row.start.0)),
         }
     }
 
@@ -1185,6 +1315,10 @@ impl Assumptions for TableAssumptions<'_> {
 
     fn link_register(&self, address: u64) -> Option<u8> {
         self.subject.link_register(address)
+    }
+
+    fn changed_by_calls(&self) -> u64 {
+        self.changed_by_calls
     }
 
     fn indirect_targets(&self) -> &[u64] {

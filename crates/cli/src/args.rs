@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use unspool_check::FindingCode;
+use unspool_check::{CallingConvention, FindingCode};
 use unspool_rows::Arch;
 
 /// Profile programs with complete stacks; print stacks; check, compile and write unwind tables.
@@ -976,7 +976,7 @@ Exit status: 0 clean; 1 refuted rows, unproven rows of assembly source, or a cal
 return; 2 could not run.")]
 pub(crate) struct CheckArgs {
     /// Executables, shared objects, object files, archives, kernel modules (also .xz, .zst, .gz),
-    /// assembly source.
+    /// assembly source; folders, for all of these below.
     #[arg(required_unless_present_any = ["explain", "run", "cmd"], conflicts_with = "run")]
     pub(crate) files: Vec<PathBuf>,
     /// Explain a kind of finding: its meaning, causes and remedies. `CFI001`, or `cfa-offset`.
@@ -1007,6 +1007,13 @@ pub(crate) struct CheckArgs {
     /// Record all findings in the file of --baseline. Exit status 0.
     #[arg(long, requires = "baseline")]
     pub(crate) write_baseline: bool,
+    /// The registers that functions preserve, if not those of the psABI: `rbp,rbx`, or `none`.
+    ///
+    /// Other registers are not judged, and each call changes them. Code of OCaml, Go and GHC, and
+    /// `__regcall` functions, are recognised (docs/checking.md).
+    #[arg(long, value_name = "REGISTERS", value_parser = parse_registers)]
+    #[arg(conflicts_with_all = ["fix", "diff", "run", "call"])]
+    pub(crate) preserves: Option<CallingConvention>,
     #[command(flatten)]
     pub(crate) step_args: StepArgs,
     #[command(flatten)]
@@ -1017,6 +1024,9 @@ pub(crate) struct CheckArgs {
     /// Report refuted rows only, in assembly source, too.
     #[arg(long)]
     pub(crate) lenient: bool,
+    /// Print a line for each file, and for each member of an archive with findings, and no findings.
+    #[arg(long, conflicts_with_all = ["format", "run", "call", "diff"])]
+    pub(crate) summary: bool,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: CheckFormat,
@@ -1201,6 +1211,7 @@ impl CheckFormat {
 #[command(after_help = "\
 Examples:
   unspool annotate memcpy.S                        to standard output
+  unspool annotate --diff memcpy.S                 what it would add
   unspool annotate memcpy.S -o memcpy.cfi.S
   unspool annotate memcpy.S -o memcpy.S            in place
   unspool annotate memcpy.S -o memcpy.S && unspool check memcpy.S
@@ -1214,6 +1225,9 @@ pub(crate) struct AnnotateArgs {
     /// Write the text to FILE. [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Print the added lines only, as `diff -u` does.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) diff: bool,
 }
 
 /// Translate readable rules to the bytes of `.cfi_escape`, and bytes to rules.
@@ -1267,7 +1281,7 @@ pub(crate) struct StepArgs {
     #[arg(long, requires = "cmd", group = "stepping")]
     pub(crate) run: bool,
     /// Only this function, with its parts (NAME.cold); can be repeated.
-    #[arg(long, value_name = "NAME", requires = "run")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["call", "fix", "diff"])]
     pub(crate) function: Vec<String>,
     /// Only functions of this module, by file name (libc, libc.so.6) or path; can be repeated.
     ///
@@ -1519,6 +1533,22 @@ fn parse_code(text: &str) -> Result<FindingCode, String> {
             codes.join(", ")
         )
     })
+}
+
+/// A calling convention that preserves the registers of a list.
+fn parse_registers(text: &str) -> Result<CallingConvention, String> {
+    let names = text.split(',').filter(|_| text != "none");
+    let bit = |name: &str| {
+        let register = Arch::X86_64.register_named(name).map(|register| register.0);
+        match register {
+            Some(number @ 0..16) => Ok(1 << number),
+            _ => Err(format!("`{name}` is not a general register: rbx, rbp, r12")),
+        }
+    };
+    let registers = names
+        .map(bit)
+        .try_fold(0, |all, bit| Ok::<u64, String>(all | bit?))?;
+    Ok(CallingConvention::preserving(registers))
 }
 
 fn parse_count(text: &str) -> Result<NonZero<usize>, String> {

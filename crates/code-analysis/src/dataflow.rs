@@ -179,6 +179,7 @@ impl Analyzer {
         landings: &[Landing],
         guide: &impl Assumptions,
     ) -> Analysis<'a> {
+        self.transfer.changed_by_calls = guide.changed_by_calls();
         self.data.anchors.clear();
         self.lift_unit(program, image, unit);
         self.solve(program, image, landings, guide);

@@ -45,9 +45,15 @@ pub enum ReturnBehavior {
     Pops(u16),
     /// Returns and leaves pushed words on the stack, as outlined prologues do.
     LeavesWords(PushedWords),
-    /// Returns and preserves these registers, which a call may change by the ABI: bit n stands for
-    /// register n.
-    PreservesExtra(u64),
+    /// Returns with other registers preserved than the ABI says. Bit n stands for register n.
+    Registers {
+        /// Preserved ones that a call may change.
+        kept: u64,
+        /// Changed ones that a call preserves.
+        lost: u64,
+        /// Those of them that may be the same again: stack addresses, computed anew.
+        unknown: u64,
+    },
     /// Returns this many bytes behind the call, past inline data.
     SkipsData(u16),
     /// Never returns.
@@ -55,15 +61,35 @@ pub enum ReturnBehavior {
 }
 
 impl ReturnBehavior {
+    /// Returns as the ABI has it, as far as registers are concerned.
+    pub const ABI_REGISTERS: ReturnBehavior = ReturnBehavior::Registers {
+        kept: 0,
+        lost: 0,
+        unknown: 0,
+    };
+
     /// Joins the behavior of two exits of a function.
     #[must_use]
     pub fn join(self, other: ReturnBehavior) -> ReturnBehavior {
         match (self, other) {
-            (ReturnBehavior::PreservesExtra(one), ReturnBehavior::PreservesExtra(another)) => {
-                ReturnBehavior::PreservesExtra(one & another)
-            }
+            (
+                ReturnBehavior::Registers {
+                    kept: one,
+                    lost,
+                    unknown,
+                },
+                ReturnBehavior::Registers {
+                    kept: another,
+                    lost: also,
+                    unknown: too,
+                },
+            ) => ReturnBehavior::Registers {
+                kept: one & another,
+                lost: lost | also,
+                unknown: unknown | too,
+            },
             // Knowledge of inline data is optional where code is known.
-            (_, ReturnBehavior::PreservesExtra(_) | ReturnBehavior::SkipsData(_)) => self,
+            (_, ReturnBehavior::Registers { .. } | ReturnBehavior::SkipsData(_)) => self,
             _ => other,
         }
     }

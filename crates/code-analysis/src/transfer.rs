@@ -21,6 +21,8 @@ pub(crate) struct TransferFunction {
     /// Values that the caller needs after the return: the registers that calls preserve, and the
     /// return address. Bit n stands for register n.
     saved_registers: u64,
+    /// Registers that calls change beside those of the ABI: bit n stands for register n.
+    pub(crate) changed_by_calls: u64,
 }
 
 impl TransferFunction {
@@ -29,6 +31,7 @@ impl TransferFunction {
         TransferFunction {
             abi_info,
             saved_registers: saved.fold(0, |all, register| all | 1 << (register & 63)),
+            changed_by_calls: 0,
         }
     }
 
@@ -632,16 +635,24 @@ impl TransferFunction {
         state.forget_indexed();
         state.forget_below(state.get(self.abi_info.stack_pointer));
         // A callee may change these but need not: callers in the same file may rely on that.
-        state.forget(self.abi_info.clobbered & !kept);
+        state.forget(self.abi_info.clobbered & !kept | self.changed_by_calls);
     }
 
     /// Applies a callee's effect and its return, which may pop arguments or leave words.
     pub(crate) fn transfer_call(self, state: &mut AbstractState, returns: Option<ReturnBehavior>) {
-        let kept = match returns {
-            Some(ReturnBehavior::PreservesExtra(registers)) => registers,
-            _ => 0,
+        let (kept, lost, unknown) = match returns {
+            Some(ReturnBehavior::Registers {
+                kept,
+                lost,
+                unknown,
+            }) => (kept, lost, unknown),
+            _ => (0, 0, 0),
         };
         self.transfer_callee_except(state, kept);
+        for register in bits(lost & !unknown) {
+            state.set(register, AbstractValue::FRESH);
+        }
+        state.forget(unknown);
         // A callee that has the address of a stack slot may change it; no callee has that of a
         // saved register.
         state.invalidate_after_call(|state, holds| {

@@ -703,7 +703,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         };
         let pops = match returns {
             Some(ReturnBehavior::Pops(pops)) => pops,
-            None | Some(ReturnBehavior::PreservesExtra(_) | ReturnBehavior::Never) => 0,
+            None | Some(ReturnBehavior::Registers { .. } | ReturnBehavior::Never) => 0,
             Some(ReturnBehavior::LeavesWords(_) | ReturnBehavior::SkipsData(_)) => {
                 return Err(RejectReason::UnusualCallee);
             }

@@ -49,7 +49,7 @@ pub use embed::{
 };
 pub use error::ModuleError;
 pub use header::ElfKind;
-pub use lines::{InlineFrame, Lines, assembly_ranges};
+pub use lines::{InlineFrame, Lines, assembly_ranges, has_compiled_units};
 pub use relocate::RelocationError;
 pub use section::{Section, SectionInfo, SectionSource};
 pub use segment::{Segment, SegmentMapping};

@@ -27,7 +27,7 @@ mod aranges;
 mod assembly_ranges;
 mod qualified;
 
-pub use assembly_ranges::assembly_ranges;
+pub use assembly_ranges::{assembly_ranges, has_compiled_units};
 
 /// The maximum number of inlined functions at one address; any others are dropped.
 const MAX_FRAMES: usize = 1024;

@@ -45,6 +45,8 @@ pub struct Pair {
     pub outermost: Vec<String>,
     /// Labels inside functions that are called and return like functions.
     pub called: Vec<String>,
+    /// A function that others jump to with the return address in a register, and the register.
+    pub linked: Vec<String>,
 }
 
 /// The folder of the corpus.
@@ -118,6 +120,7 @@ impl Pair {
             never_runs: Vec::new(),
             outermost: Vec::new(),
             called: Vec::new(),
+            linked: Vec::new(),
         };
         for (key, value) in comments(text)? {
             pair.take(&key, &value)?;
@@ -142,6 +145,7 @@ impl Pair {
             ("never runs", _) => self.never_runs = words(),
             ("outermost", _) => self.outermost = words(),
             ("called", _) => self.called = words(),
+            ("linked", _) => self.linked = words(),
             ("right", "unproven-ok") => self.is_right_unproven = true,
             ("code", "differs") => self.has_two_codes = true,
             _ => return Err(format!("what is `# {key}: {value}`?").into()),

@@ -186,7 +186,8 @@ impl PairProgram {
             .env("LC_ALL", "C")
             .env_remove("DEBUGINFOD_URLS")
             .env("STEP_FUNCTIONS", functions)
-            .env("STEP_OUTERMOST", pair.outermost.join(" "));
+            .env("STEP_OUTERMOST", pair.outermost.join(" "))
+            .env("STEP_LINKED", pair.linked.join(" "));
         let run = GdbRun::parse(&programs::stdout(&mut gdb)?)?;
         match run.exit.as_str() {
             "" => Err(format!("gdb does not come to an end: {gdb:?}").into()),

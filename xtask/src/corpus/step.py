@@ -48,9 +48,10 @@ def word(address):
 class Shadow:
     """The truth, kept up to date after every step."""
 
-    def __init__(self, functions, outermost):
+    def __init__(self, functions, outermost, linked):
         self.functions = functions
         self.outermost = outermost
+        self.linked = linked
         self.frames = []
         self.current = None
         self.called(register("rsp"))
@@ -89,6 +90,10 @@ class Shadow:
             self.push(Frame(sp + STACK, None, None, {}, None))
         elif mnemonic == "call" and enters:
             self.called(sp)
+        elif mnemonic == "jmp" and enters and self.functions[pc] in self.linked:
+            saved = {name: register(name) for name in SAVED}
+            back = register(self.linked[self.functions[pc]])
+            self.push(Frame(sp - 8, back, sp, saved, self.current))
         elif mnemonic == "jmp" and enters and self.is_back(before["rip"], sp):
             self.called(sp)
         elif enters and pc != following and not mnemonic.startswith(("j", "call", "ret", "iret")):
@@ -192,12 +197,12 @@ def step(mnemonic, following):
         gdb.execute("stepi", to_string=True)
 
 
-def run(functions, outermost, start, ranges):
+def run(functions, outermost, linked, start, ranges):
     # Stepping does not go into signal handlers by itself. The first function to be entered is main.
     for address in functions:
         gdb.execute("break *%d" % address, to_string=True)
     gdb.execute("run", to_string=True)
-    shadow = Shadow(functions, outermost)
+    shadow = Shadow(functions, outermost, linked)
     entry = register("rip")
     (main,) = (range for range in ranges if range[0] <= entry < range[1])
     executed = {}
@@ -246,7 +251,9 @@ def main():
     ranges = {name: (int(start, 16), int(start, 16) + int(size)) for name, start, size in symbols}
     start = ranges.pop("_start")
     functions = {address: name for name, (address, _) in ranges.items()}
-    run(functions, os.environ["STEP_OUTERMOST"].split(), start, ranges.values())
+    linked = os.environ["STEP_LINKED"].split()
+    linked = dict(zip(linked[::2], linked[1::2]))
+    run(functions, os.environ["STEP_OUTERMOST"].split(), linked, start, ranges.values())
     if gdb.selected_inferior().threads():
         gdb.execute("delete")
         gdb.execute("continue", to_string=True)

@@ -158,7 +158,9 @@ fn annotated(name: &str, text: &str) -> (String, String) {
 }
 
 fn annotated_by(gcc: &GccAssembler, name: &str, text: &str) -> (String, String) {
-    let Annotated { text, plan, proof } = annotate(Path::new(name), text, gcc).unwrap();
+    let Annotated {
+        text, plan, proof, ..
+    } = annotate(Path::new(name), text, gcc).unwrap();
     let refusals = plan.refusals.iter().chain(proof.as_ref().err());
     let refusals = refusals.map(|refusal| match refusal.line {
         Some(line) => format!("{name}:{line}: {refusal}\n"),

@@ -1,9 +1,10 @@
 //! Reports as JSON (docs/json.md).
 
 use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde_json::{Value, json};
 use unspool_rows::Vaddr;
 
+use crate::convention::CallingConvention;
 use crate::file_report::FileReport;
 use crate::finding::FindingCode;
 use crate::locate::LocatedFinding;
@@ -12,6 +13,11 @@ use crate::suppress::CommentRemark;
 /// An address: a string, since numbers above 2^53 are not safe in every reader.
 fn address(at: &Vaddr) -> String {
     format!("{:#x}", at.0)
+}
+
+/// A calling convention, with the number of its entries.
+fn convention((convention, entries): &(CallingConvention, usize)) -> Value {
+    json!({ "name": convention.name, "entries": entries })
 }
 
 impl Serialize for FileReport {
@@ -31,6 +37,7 @@ impl Serialize for FileReport {
             },
             "functions_assuming_bounds": self.functions_assuming_bounds.iter().map(address).collect::<Vec<_>>(),
             "calls_assumed_noreturn": self.calls_assumed_noreturn.iter().map(address).collect::<Vec<_>>(),
+            "conventions": self.conventions.iter().map(convention).collect::<Vec<_>>(),
             "findings": self.findings,
             "remarks": self.remarks,
             "findings_below_severity": self.below_severity,
@@ -53,6 +60,8 @@ impl Serialize for LocatedFinding {
             "function": self.function.as_ref().map(|(name, _)| name),
             "offset": self.function.as_ref().map(|(_, offset)| offset),
             "address": address(&finding.address),
+            "section": self.section.as_ref().map(|(name, _)| name),
+            "section_offset": self.section.as_ref().map(|(_, offset)| offset),
             "subject": finding.subject,
             "declared": finding.declared,
             "computed": finding.computed,
@@ -62,6 +71,7 @@ impl Serialize for LocatedFinding {
             "fix": finding.fix,
             "hint": finding.hint.map(|hint| hint.to_string()),
             "remedy": self.remedy(),
+            "fix_set": self.fix_set.iter().map(address).collect::<Vec<_>>(),
             "fix_after_line": self.after_line,
             "edits": self.advice,
             "suppression": self.suppression,

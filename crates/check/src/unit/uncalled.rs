@@ -39,7 +39,7 @@ impl RowWalk<'_, '_> {
             }
             ResumePoint::Stack { stack_pointer_at } => {
                 let top = state.get(sp);
-                let above = top.distance_from(AbstractValue::entry_value(sp));
+                let above = top.distance_from(self.sp_at_begin);
                 if let Some(above @ 0..) = above {
                     entered.store(frame.plus(above), returns_to);
                     entered.store(frame.plus(above + i64::from(stack_pointer_at)), cfa);
@@ -57,7 +57,7 @@ impl RowWalk<'_, '_> {
         self.is_entry_confirmed |= target == returns_to && resumed == cfa;
         let is_described = self
             .declared
-            .is_some_and(|row| !row.signal_frame && row.return_address != RuleLocation::Undefined);
+            .is_some_and(|row| row.return_address != RuleLocation::Undefined);
         if is_described && target == returns_to && resumed != cfa {
             let verdict = if resumed.is_address() {
                 Verdict::Refuted
@@ -83,9 +83,8 @@ impl RowWalk<'_, '_> {
     /// Whether the present row says that the return address is where a call pushes it.
     fn has_pushed_return_address(&self) -> bool {
         let pushed = i64::from(self.subject.abi_info().call_pushes);
-        self.declared.is_some_and(|row| {
-            row.return_address == RuleLocation::CfaOffset(-pushed) && !row.signal_frame
-        })
+        self.declared
+            .is_some_and(|row| row.return_address == RuleLocation::CfaOffset(-pushed))
     }
 
     /// A jump to the value that a register had at the entry is a tail call, or a return by a link

@@ -70,6 +70,8 @@ pub(crate) fn options() -> CheckOptions {
     CheckOptions {
         strictness: Strictness::ByOrigin,
         own: None,
+        functions: Vec::new(),
+        convention: None,
         threads: NonZeroUsize::MIN,
     }
 }

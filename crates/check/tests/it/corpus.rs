@@ -113,3 +113,21 @@ fn wrong_tables_are_found_at_the_instruction() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// Nothing shows any more who wrote them, or where functions are.
+#[test]
+fn wrong_tables_are_found_without_symbols_and_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut clean = Vec::new();
+    for pair in pair::all().unwrap() {
+        let file = assembled(&pair, &["--defsym", "WRONG=1"], folder.path());
+        let path = file.path().to_owned();
+        let strip = tool("strip").arg("--strip-unneeded").arg(&path).output();
+        assert!(strip.expect("install binutils").status.success());
+        let is_found = worst(&findings(&ElfFile::open(&path).unwrap())) > Severity::Note;
+        if pair.verdict == PairVerdict::Refuted && !is_found {
+            clean.push(pair.name);
+        }
+    }
+    assert!(clean.is_empty(), "{clean:?}");
+}

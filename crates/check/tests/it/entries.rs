@@ -154,27 +154,41 @@ resumed: ret"
 /// pointer and segment; volume 2, "UIRET": address, flags and stack pointer.
 #[test]
 fn an_interrupt_returns_to_the_stack() {
-    for (resume, popped) in [("iretq", 0), ("iretq", 8), ("uiret", 0)] {
-        let pop = if popped == 0 { "" } else { "add $8, %rsp" };
-        let body = |row: &str| {
+    for (resume, frame, popped) in [("iretq", 40, 0), ("iretq", 40, 8), ("uiret", 24, 0)] {
+        let body = |rows: &str| {
+            let pop = if popped == 0 {
+                ""
+            } else {
+                "add $8, %rsp\n .cfi_adjust_cfa_offset -8"
+            };
             let body = format!(
-                "{row}\n push %rax\n .cfi_adjust_cfa_offset 8\n call handle\n pop %rax\n .cfi_adjust_cfa_offset -8\n {pop}"
+                "{rows}\n push %rax\n .cfi_adjust_cfa_offset 8\n call handle\n pop %rax\n .cfi_adjust_cfa_offset -8\n {pop}"
             );
             function("f", &format!("{body}\n {resume}"))
         };
-        let (report, f) = report(&body(""), "f");
-        let expected = (FindingCode::CfaRegister, Severity::Refuted, 0);
+        for rows in ["", ".cfi_signal_frame"] {
+            let (report, f) = report(&body(rows), "f");
+            let expected = (FindingCode::CfaRegister, Severity::Refuted, 0);
+            assert!(
+                found(&report, f).contains(&expected),
+                "{resume} {popped} {rows}: {:#?}",
+                report.findings
+            );
+            assert_eq!(report.totals.proven, 0, "{resume} {popped} {rows}");
+        }
+        // The stack pointer is the last word, or the one before the segment.
+        let sp = if frame == 40 { -16 } else { -8 };
+        let rows = |size: i32| {
+            body(&format!(
+                ".cfi_signal_frame\n .cfi_def_cfa %rsp, {size}\n .cfi_offset %rsp, {sp}\n .cfi_offset %rip, -{frame}"
+            ))
+        };
+        assert_proven(&rows(frame + popped));
+        let (wrong, f) = report(&rows(frame + popped + 8), "f");
         assert!(
-            found(&report, f).contains(&expected),
+            found(&wrong, f).iter().any(|(.., at)| *at == 0),
             "{resume} {popped}: {:#?}",
-            report.findings
-        );
-        assert_eq!(report.totals.proven, 0, "{resume} {popped}");
-        let (right, _) = crate::common::report(&body(".cfi_signal_frame"), "f");
-        assert!(
-            right.findings.is_empty(),
-            "{resume} {popped}: {:#?}",
-            right.findings
+            wrong.findings
         );
     }
 }
@@ -732,7 +746,8 @@ fn a_row_finds_an_interrupted_stack_pointer() {
     let (report, _) = report(&body(-24), "f");
     let all = report.findings.iter();
     let subjects: Vec<_> = all.map(|it| (it.severity, it.subject.as_str())).collect();
-    assert_eq!(subjects, [(Severity::Unproven, "the caller's rsp")]);
+    // In each row, since `iretq` shows how the code was entered.
+    assert_eq!(subjects, [(Severity::Unproven, "the caller's rsp"); 2]);
 }
 
 /// After a system call the stack pointer is the caller's.

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod common;
+mod conventions;
 mod corpus;
 mod diagnostics;
 mod entries;

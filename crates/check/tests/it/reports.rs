@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use unspool_check::{
-    CheckOptions, FileReport, Severity, Strictness, SubjectError, WorkflowCommands,
+    CheckOptions, FileReport, LocatedFinding, Severity, Strictness, SubjectError, WorkflowCommands,
 };
 use unspool_elf::{DebugFiles, ElfFile};
 use unspool_rows::Vaddr;
@@ -363,4 +363,35 @@ fn reports_are_documents_for_programs() {
         "{commands}"
     );
     assert!(message.contains(".cfi_adjust_cfa_offset 8"), "{commands}");
+}
+
+/// objdump prints addresses from the start of each section.
+#[test]
+fn addresses_of_objects_are_those_of_sections() {
+    let wrong = |name: &str| {
+        format!(
+            "\t.globl {name}\n{name}:\t.cfi_startproc\n\tpush %rdi\n\tpop %rdi\n\tret\n\t.cfi_endproc\n"
+        )
+    };
+    let text = format!(
+        "{}\t.section .text.other, \"ax\"\n{}",
+        wrong("f"),
+        wrong("g")
+    );
+    let folder = Folder::new();
+    folder.write("f.s", text);
+    folder.tool("as", "-o f.o f.s");
+    let report = elf_report(&folder.join("f.o"));
+    let places: Vec<String> = report
+        .findings
+        .iter()
+        .map(LocatedFinding::address)
+        .collect();
+    assert_eq!(places, [".text+0x1", ".text.other+0x1"]);
+    let remedies = report.findings.iter().map(LocatedFinding::remedy);
+    let wanted = [
+        "write before .text+0x1: .cfi_adjust_cfa_offset 8",
+        "write before .text.other+0x1: .cfi_adjust_cfa_offset 8",
+    ];
+    assert_eq!(remedies.collect::<Vec<_>>(), wanted);
 }

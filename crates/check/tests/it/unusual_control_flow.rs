@@ -1127,3 +1127,126 @@ aligned: call f
     let codes: Vec<_> = found.iter().map(|it| it.code).collect();
     assert_eq!(codes, [FindingCode::Outermost], "{found:#?}");
 }
+
+/// A run shows it: behind a call of a function that changes `rbx`, the caller's `rbx` is gone, in
+/// callers of callers, too.
+#[test]
+fn a_register_that_a_function_of_the_file_changes_is_gone_for_its_callers() {
+    let body = |name: &str, text: &str| {
+        format!(
+            "\t.globl {name}\n\t.type {name}, @function\n{name}:\t.cfi_startproc\n{text}\n\t.cfi_endproc\n\t.size {name}, . - {name}\n"
+        )
+    };
+    let changes = |end: &str| {
+        body(
+            "h",
+            &format!("xor %ebx, %ebx\n .cfi_undefined %rbx\n {end}"),
+        ) + &body("g", "call h\n .cfi_undefined %rbx\n ret")
+    };
+    let saved = "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        call g
+        pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+behind: ret";
+    // A function that is called in place of the return does not restore it either.
+    for end in ["ret", "jmp elsewhere"] {
+        let (right, _) = report(&(body("f", saved) + &changes(end)), "behind");
+        assert!(right.findings.is_empty(), "{end}: {:#?}", right.findings);
+        assert_eq!(right.totals.proven, right.totals.rows, "{end}");
+        let wrong = body("f", "call g\nbehind: ret") + &changes(end);
+        let (wrong, behind) = report(&wrong, "behind");
+        let refuted = wrong.findings.iter().map(|it| (it.address.0, it.severity));
+        let refuted: Vec<_> = refuted.collect();
+        assert_eq!(refuted, [(behind, Severity::Refuted)], "{end}");
+    }
+}
+
+/// What is wrong at a join of two heights: a loop, a call that may not return, or a branch.
+#[test]
+fn a_join_of_two_heights_says_which_path_has_more() {
+    let cause = |body: &str| {
+        let (found, _) = check(&function(&format!("{body}\nat: ret\n")), "at");
+        let differs = |it: &&Finding| it.code == FindingCode::HeightsDiffer;
+        let finding = found.iter().find(differs).expect("the heights differ");
+        (
+            finding.hint.expect("it has a cause").to_string(),
+            finding.remedy(),
+        )
+    };
+    let (hint, remedy) = cause("again: push %rax\n.cfi_def_cfa_offset 16\ndec %edi\njnz again");
+    assert!(
+        hint.starts_with("control comes back from 0x") && hint.contains(" 8 bytes more "),
+        "{hint}"
+    );
+    assert!(
+        remedy.contains("give back what was pushed since here"),
+        "{remedy}"
+    );
+    let (hint, _) = cause("test %edi, %edi\nje over\npush %rax\n.cfi_def_cfa_offset 16\nover: nop");
+    assert_eq!(
+        hint,
+        "the CFA is rsp+8 on the first path, and rsp+16 on the second"
+    );
+    let (hint, remedy) =
+        cause("test %edi, %edi\nje over\npush %rax\n.cfi_def_cfa_offset 16\ncall *%rsi\nover: nop");
+    assert!(
+        hint.starts_with("one path leads over the call at 0x"),
+        "{hint}"
+    );
+    assert!(remedy.contains("write ud2 after it"), "{remedy}");
+}
+
+/// A function that returns to its caller has one, whatever its first row says.
+#[test]
+fn a_function_that_returns_is_not_outermost() {
+    let body = "sub $8, %rsp\n.cfi_adjust_cfa_offset 8\n.cfi_offset %rip, -8\nadd $8, %rsp\n.cfi_adjust_cfa_offset -8\nret\n";
+    let (found, f) = check(&function(&format!(".cfi_undefined %rip\n{body}")), "f");
+    let places: Vec<_> = found.iter().map(|it| (it.address.0, it.code)).collect();
+    assert_eq!(places, [(f, FindingCode::ReturnAddress)], "{found:#?}");
+    assert!(check(&function(body), "f").0.is_empty());
+}
+
+/// A signal's frame is written below the red zone, however a row finds the slot: by an offset, by an
+/// expression (`DW_CFA_expression rbx, DW_OP_breg7`), or from a CFA of its own.
+#[test]
+fn no_rule_finds_slots_below_the_red_zone() {
+    let findings = |offset: i64, rule: &str| {
+        let body = format!(
+            "mov %rbx, {offset}(%rsp)\n{rule}\nxor %ebx, %ebx\nat: mov {offset}(%rsp), %rbx\n.cfi_restore %rbx\nret\n"
+        );
+        check(&function(&body), "at").0.len()
+    };
+    let escape = |low: u8, high: u8| format!(".cfi_escape 0x10, 3, 3, 0x77, {low:#x}, {high:#x}");
+    assert_eq!(findings(-104, ".cfi_offset %rbx, -112"), 0);
+    assert_eq!(findings(-104, &escape(0x98, 0x7f)), 0);
+    assert!(findings(-200, ".cfi_offset %rbx, -208") > 0);
+    assert!(findings(-200, &escape(0xb8, 0x7e)) > 0);
+    // The caller's stack pointer: DW_CFA_val_expression rsp, DW_OP_breg7 8.
+    let own = |offset: i64| {
+        format!(
+            ".cfi_escape 0x16, 7, 2, 0x77, 8\n.cfi_def_cfa %rsp, 0\n.cfi_offset %rip, 0\n.cfi_offset %rbx, {offset}"
+        )
+    };
+    assert_eq!(findings(-104, &own(-104)), 0);
+    assert!(findings(-200, &own(-200)) > 0);
+}
+
+/// A mask is wrong in half of all calls: the CFA is a multiple of 16, not of 64.
+#[test]
+fn expressions_that_mask_bits_of_the_stack_pointer_are_evaluated_with_and_without_them() {
+    for mask in [0x10, 0x20, 0x30] {
+        // cfa = (rsp+8) | mask
+        let text = format!(".cfi_escape 0x0f, 5, 0x77, 8, 0x08, {mask:#x}, 0x21\nat: ret\n");
+        let (found, _) = check(&function(&text), "at");
+        let refuted = found.iter().filter(|it| it.severity == Severity::Refuted);
+        assert!(refuted.count() > 0, "{mask:#x}: {found:#?}");
+        // cfa = (rsp+8) & ~mask
+        let text = format!(".cfi_escape 0x0f, 6, 0x77, 8, 0x08, {mask:#x}, 0x20, 0x1a\nat: ret\n");
+        let (found, _) = check(&function(&text), "at");
+        let refuted = found.iter().filter(|it| it.severity == Severity::Refuted);
+        assert!(refuted.count() > 0, "{mask:#x}: {found:#?}");
+    }
+}

@@ -30,6 +30,7 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     }
     match &args.output {
         Some(output) => super::write(output, annotated.text.as_bytes(), None)?,
+        None if args.diff => output::print(annotated.diff.as_bytes())?,
         None => output::print(annotated.text.as_bytes())?,
     }
     output::notice(&format_args!(

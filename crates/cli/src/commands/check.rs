@@ -19,6 +19,7 @@ use unspool_files::PlainJson;
 use unspool_table_store::SourceError;
 
 use super::cc::CcAssembler;
+use super::elf_files;
 use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, ExitCodes};
 
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut suppressor = suppressor(args)?;
     let mut checked = Vec::new();
     let mut failed = Vec::new();
-    for path in &args.files {
+    for path in &files(&args.files)? {
         let edited = match args.fix {
             true if AssemblySource::is_assembly_path(path) => fix::edit(path, args).map(drop),
             true => repair::repair(path),
@@ -68,10 +69,17 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    let is_empty = |file: &FileReport| file.totals.rows == 0 && file.findings.is_empty();
+    if !args.step_args.function.is_empty() && checked.iter().all(is_empty) {
+        bail!(
+            "no file has the function {}",
+            args.step_args.function.join(", ")
+        );
+    }
     if args.own.is_some() {
         FileReport::remove_duplicates(&mut checked);
     }
-    print(args.format, &checked, &failed)?;
+    print(args, &checked, &failed)?;
     end(args, &suppressor, &checked)?;
     let has_findings = !args.write_baseline && checked.iter().any(FileReport::has_findings);
     Ok(ExitCode::from(match (failed.is_empty(), has_findings) {
@@ -79,6 +87,23 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         (true, true) => ExitCodes::FINDINGS,
         (true, false) => 0,
     }))
+}
+
+/// The files that a command line names, and what can be checked below the folders that it names.
+fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    if !named.iter().any(|path| path.is_dir()) {
+        return Ok(named.to_vec());
+    }
+    let is_checkable = |path: &Path| {
+        AssemblySource::is_assembly_path(path)
+            || elf_files::is_elf(path)
+            || elf_files::begins_with(path, *b"!<arch>\n")
+    };
+    let (found, unreadable) = elf_files::find_those(named, is_checkable);
+    match unreadable.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(found),
+    }
 }
 
 /// The explanation of a kind of finding.
@@ -95,6 +120,8 @@ impl CheckArgs {
                 _ => Strictness::ByOrigin,
             },
             own: self.own.clone(),
+            functions: self.step_args.function.clone(),
+            convention: self.preserves,
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         }
     }
@@ -129,9 +156,9 @@ fn read_source(path: &Path) -> Option<(PathBuf, String)> {
 }
 
 /// Prints the reports, and the objects of files without one.
-fn print(format: CheckFormat, checked: &[FileReport], failed: &[Value]) -> anyhow::Result<()> {
-    match format {
-        CheckFormat::Text => text::print(checked)?,
+fn print(args: &CheckArgs, checked: &[FileReport], failed: &[Value]) -> anyhow::Result<()> {
+    match args.format {
+        CheckFormat::Text => text::print(checked, args.summary)?,
         CheckFormat::Json => {
             let checked = checked.iter().map(serde_json::to_value);
             let files = checked.chain(failed.iter().cloned().map(Ok));

@@ -1,4 +1,4 @@
-//! The ELF files of folders.
+//! The ELF files, and others, of folders.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,9 +8,20 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use unspool_files::FileId;
 
+/// Folders that cannot be read.
+type UnreadableFolders = Vec<(PathBuf, anyhow::Error)>;
+
 /// The named files, and every ELF file in the named folders, each once; symbolic links in folders
 /// are not followed. Also returns the folders that cannot be read.
-pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Error)>) {
+pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, UnreadableFolders) {
+    find_those(paths, is_elf)
+}
+
+/// The same for another kind of files in folders.
+pub(super) fn find_those(
+    paths: &[PathBuf],
+    is_wanted: fn(&Path) -> bool,
+) -> (Vec<PathBuf>, UnreadableFolders) {
     let mut found = Vec::new();
     let mut unreadable = Vec::new();
     let mut seen = HashSet::new();
@@ -31,7 +42,7 @@ pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Er
                 }
             },
             Ok(metadata) if !named => {
-                if metadata.is_file() && is_elf(&path) && seen.insert(FileId::new(&metadata)) {
+                if metadata.is_file() && is_wanted(&path) && seen.insert(FileId::new(&metadata)) {
                     found.push(path);
                 }
             }
@@ -50,7 +61,12 @@ pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Er
 }
 
 pub(super) fn is_elf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    let read = unspool_files::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == *b"\x7fELF"
+    begins_with(path, *b"\x7fELF")
+}
+
+/// Whether a file begins with these bytes.
+pub(super) fn begins_with<const N: usize>(path: &Path, wanted: [u8; N]) -> bool {
+    let mut begin = [0; N];
+    let read = unspool_files::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == wanted
 }

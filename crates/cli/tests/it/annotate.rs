@@ -34,6 +34,13 @@ fn what_is_annotated_is_written_and_counted() {
         said.contains("0 functions annotated, 1 have directives"),
         "{said}"
     );
+    let diff = annotate(&["--diff", "f.s"], 0).out;
+    assert!(
+        diff.starts_with("--- a/f.s\n+++ b/f.s\n@@ -1,4 +1,"),
+        "{diff}"
+    );
+    assert!(diff.contains("\n+\t.cfi_startproc\n"), "{diff}");
+    assert_eq!(annotate(&["--diff", "written.s"], 0).out, "");
     let said = annotate(&["f.c"], 2).err;
     assert!(said.contains("f.c: not an assembly source file"), "{said}");
 }

@@ -286,6 +286,17 @@ fn archives_are_checked_member_by_member() {
         out.starts_with("lib.a(a_name_of_more_than_16_characters.o):0x1: refuted CFI001 "),
         "{out}"
     );
+    // A line for each member with findings, and one for all.
+    let member = format!("lib.a({long}.o): 1 rows: 0 proven, 1 refuted, ");
+    assert!(
+        out.contains(&member) && !out.contains("lib.a(right.o)"),
+        "{out}"
+    );
+    let (summary, _) = run(&folder, "--summary lib.a", 1);
+    assert!(
+        summary.starts_with(&member) && summary.lines().count() == 2,
+        "{summary}"
+    );
     assert_eq!(out.matches("CFI").count(), 1, "{out}");
     assert!(
         out.ends_with(
@@ -458,4 +469,67 @@ fn the_summary_counts_what_is_listed() {
     );
     assert!(right.lines().last().unwrap().contains(" 0 refuted, "));
     assert!(!right.contains("findings"), "{right}");
+}
+
+#[test]
+fn folders_are_searched_for_what_can_be_checked() {
+    let folder = TestFolder::new();
+    fs::create_dir_all(folder.join("a/b")).unwrap();
+    folder.write("a/right.s", RIGHT);
+    folder.write("a/b/wrong.s", WRONG);
+    folder.write("a/b/notes.txt", "push %rbx");
+    folder.tool("as", "-o a/right.o a/right.s");
+    let (out, _) = run(&folder, "--summary a", 1);
+    let files = out.lines().filter_map(|line| line.split(": ").next());
+    assert_eq!(
+        files.collect::<Vec<_>>(),
+        ["a/b/wrong.s", "a/right.o", "a/right.s"]
+    );
+}
+
+#[test]
+fn registers_of_another_convention_are_named() {
+    let folder = TestFolder::new();
+    folder.write(
+        "f.s",
+        "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tmov %rdi, %rbx\n\tret\n\t.cfi_endproc\n\t.size f, . - f\n",
+    );
+    run(&folder, "f.s", 1);
+    run(&folder, "--preserves rbp,rbx f.s", 1);
+    let (out, _) = run(&folder, "--preserves rbp f.s", 0);
+    assert!(
+        out.contains("1 entries follow the convention of --preserves"),
+        "{out}"
+    );
+    let (_, err) = run(&folder, "--preserves xmm0 f.s", 2);
+    assert!(err.contains("`xmm0` is not a general register"), "{err}");
+}
+
+/// The row of inline assembly is the compiler's: no directive can change it.
+#[test]
+fn remedies_for_compiled_source_are_commands() {
+    let folder = TestFolder::new();
+    folder.write(
+        "inline.c",
+        "long f(long n) { __asm__ volatile(\"push %%rbx; call g; pop %%rbx\" : \"+a\"(n)); return n; }\n",
+    );
+    folder.tool("gcc", "-O2 -g -mno-red-zone -c inline.c");
+    let (out, _) = run(&folder, "inline.o", 1);
+    assert!(
+        out.contains("    unspool check --fix inline.o writes the row"),
+        "{out}"
+    );
+    run(&folder, "--fix inline.o", 0);
+}
+
+#[test]
+fn one_function_of_a_file_is_reported() {
+    let folder = TestFolder::new();
+    folder.write("f.s", format!("{WRONG}{RIGHT}"));
+    let (out, _) = run(&folder, "--function r f.s", 0);
+    assert!(out.starts_with("f.s: 3 rows: 3 proven, 0 refuted"), "{out}");
+    let (out, _) = run(&folder, "--function f f.s", 1);
+    assert!(out.contains("f.s: 1 rows: 0 proven, 1 refuted"), "{out}");
+    let (_, err) = run(&folder, "--function g f.s", 2);
+    assert!(err.contains("no file has the function g"), "{err}");
 }

@@ -30,6 +30,12 @@ pub trait Assumptions {
         None
     }
 
+    /// Registers that calls change by the convention of the code, although the psABI has calls
+    /// preserve them: bit n stands for register n.
+    fn changed_by_calls(&self) -> u64 {
+        0
+    }
+
     /// Possible targets of unresolved indirect jumps, used if nothing else reaches them.
     fn indirect_targets(&self) -> &[u64] {
         &[]

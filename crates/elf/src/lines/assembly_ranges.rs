@@ -12,41 +12,64 @@ use crate::elf::ElfFile;
 /// none, or none that can be read.
 #[must_use]
 pub fn assembly_ranges(file: &ElfFile) -> Vec<Range<Vaddr>> {
-    let mut ranges = of_units(file).unwrap_or_default();
+    let mut ranges = Vec::new();
+    visit_units(file, |dwarf, header, is_assembly| {
+        if is_assembly {
+            // An unreadable unit has no ranges.
+            ranges.extend(ranges_of(dwarf, header).unwrap_or_default());
+        }
+    });
     ranges.sort_by_key(|range| (range.start, range.end));
     ranges
 }
 
-fn of_units(file: &ElfFile) -> Option<Vec<Range<Vaddr>>> {
+/// Whether the file's own debug information has code of a compiler.
+#[must_use]
+pub fn has_compiled_units(file: &ElfFile) -> bool {
+    let mut is_any = false;
+    visit_units(file, |_, _, is_assembly| is_any |= !is_assembly);
+    is_any
+}
+
+/// Visits the units that name a language, with whether it is assembly.
+fn visit_units(
+    file: &ElfFile,
+    mut visit: impl FnMut(&Dwarf<DwarfSlice<'_>>, UnitHeader<DwarfSlice<'_>>, bool),
+) -> Option<()> {
     if !file.sections().any(|section| section.name == ".debug_line") {
         return None;
     }
     let dwarf = Dwarf::load(|id| section(file, id, Some(id.name()))).ok()?;
     check_tables(file, &dwarf).ok()?;
-    let mut found = Vec::new();
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
-        // An unreadable unit has no ranges.
-        found.extend(of_unit(&dwarf, header).unwrap_or_default());
+        if let Some(language) = language_of(&dwarf, &header) {
+            let is_assembly = [gimli::DW_LANG_Mips_Assembler, DW_LANG_ASSEMBLY].contains(&language);
+            visit(&dwarf, header, is_assembly);
+        }
     }
-    Some(found)
+    Some(())
 }
 
-/// The ranges of a unit, if its language is assembly.
-fn of_unit(
+/// The language of a unit.
+fn language_of(
     dwarf: &Dwarf<DwarfSlice<'_>>,
-    header: UnitHeader<DwarfSlice<'_>>,
-) -> Option<Vec<Range<Vaddr>>> {
+    header: &UnitHeader<DwarfSlice<'_>>,
+) -> Option<DwLang> {
     let abbreviations = header.abbreviations(&dwarf.debug_abbrev).ok()?;
     let mut entries = header.entries(&abbreviations);
     let root = entries.next_dfs().ok()??;
-    let value = root.attr_value(gimli::DW_AT_language)?;
-    let gimli::AttributeValue::Language(language) = value else {
-        return None;
-    };
-    if ![gimli::DW_LANG_Mips_Assembler, DW_LANG_ASSEMBLY].contains(&language) {
-        return None;
+    match root.attr_value(gimli::DW_AT_language)? {
+        gimli::AttributeValue::Language(language) => Some(language),
+        _ => None,
     }
+}
+
+/// The ranges of a unit.
+fn ranges_of(
+    dwarf: &Dwarf<DwarfSlice<'_>>,
+    header: UnitHeader<DwarfSlice<'_>>,
+) -> Option<Vec<Range<Vaddr>>> {
     let unit = dwarf.unit(header).ok()?;
     let mut ranges = dwarf.unit_ranges(&unit).ok()?;
     let mut found = Vec::new();

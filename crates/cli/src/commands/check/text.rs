@@ -3,71 +3,129 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use unspool_check::{FileReport, FindingCode, ListingLine, LocatedFinding, RowTotals, Severity};
+use unspool_check::{
+    CallingConvention, FileReport, FindingCode, ListingLine, LocatedFinding, RowTotals, Severity,
+};
 use unspool_rows::Vaddr;
 
 use crate::output::{self, EscapedText};
 
-pub(super) fn print(checked: &[FileReport]) -> anyhow::Result<()> {
+pub(super) fn print(checked: &[FileReport], is_summary: bool) -> anyhow::Result<()> {
     let mut out = output::text();
     let is_one = |a: &FileReport, b: &FileReport| a.archive.is_some() && a.archive == b.archive;
     for files in checked.chunk_by(is_one) {
-        let mut totals = RowTotals::default();
-        let mut suppressed = 0;
-        let mut listed = [Severity::Refuted, Severity::Unproven, Severity::Note].map(|it| (it, 0));
         for file in files {
-            for finding in file.unsuppressed() {
-                report(&mut out, &file.path, finding)?;
+            if !is_summary {
+                print_findings(&mut out, file)?;
             }
-            for remark in &file.remarks {
-                let (path, code) = (EscapedText(&remark.path), FindingCode::Allow.id());
-                let (line, severity) = (remark.line, remark.severity.name());
-                writeln!(out, "{path}:{line}: {severity} {code} {}", remark.text)?;
+            if file.archive.is_some() && file.severities().next().is_some() {
+                let member = std::slice::from_ref(file);
+                print_totals(&mut out, &output::path(&file.path), member)?;
             }
-            for severity in file.severities() {
-                let counts = listed.iter_mut().filter(|(it, _)| *it == severity);
-                counts.for_each(|(_, count)| *count += 1);
-            }
-            totals.add(&file.totals);
-            suppressed += file.findings.len() - file.unsuppressed().count();
         }
         let name = files
             .first()
             .map(|file| file.archive.as_ref().unwrap_or(&file.path));
         let name = name.map_or_else(String::new, |name| output::path(name));
-        write!(
-            out,
-            "{name}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
-            totals.rows, totals.proven, totals.refuted, totals.unproven, totals.unreached,
-        )?;
-        // Not all findings are about rows, and one may be about several.
-        let listed = listed.iter().filter(|(_, count)| *count > 0);
-        let listed = listed.map(|(severity, count)| format!("{count} {}", severity.name()));
-        let listed: Vec<String> = listed.collect();
-        match listed.as_slice() {
-            [] => writeln!(out)?,
-            _ => writeln!(out, "; findings: {}", listed.join(", "))?,
-        }
-        if suppressed > 0 {
-            writeln!(out, "{name}: {suppressed} findings suppressed")?;
-        }
-        if totals.assuming_bounds > 0 {
-            writeln!(
-                out,
-                "{name}: {} proven rows assume that stores by an index or a count stay inside arrays: docs/checking.md, assumption 3",
-                totals.assuming_bounds
-            )?;
-        }
-        if totals.assuming_noreturn > 0 {
-            writeln!(
-                out,
-                "{name}: {} proven rows assume that calls of unknown functions do not return: docs/checking.md, assumption 5",
-                totals.assuming_noreturn
-            )?;
-        }
+        print_totals(&mut out, &name, files)?;
+        print_assumptions(&mut out, &name, files)?;
     }
     out.flush()?;
     Ok(())
+}
+
+fn print_findings(out: &mut impl Write, file: &FileReport) -> io::Result<()> {
+    for finding in file.unsuppressed() {
+        report(out, &file.path, finding)?;
+    }
+    for remark in &file.remarks {
+        let (path, code) = (EscapedText(&remark.path), FindingCode::Allow.id());
+        let (line, severity) = (remark.line, remark.severity.name());
+        writeln!(out, "{path}:{line}: {severity} {code} {}", remark.text)?;
+    }
+    Ok(())
+}
+
+/// The rows of files together.
+fn totals(files: &[FileReport]) -> RowTotals {
+    let mut totals = RowTotals::default();
+    for file in files {
+        totals.add(&file.totals);
+    }
+    totals
+}
+
+/// A line on the rows of files, and their findings.
+fn print_totals(out: &mut impl Write, name: &str, files: &[FileReport]) -> io::Result<()> {
+    let totals = totals(files);
+    write!(
+        out,
+        "{name}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
+        totals.rows, totals.proven, totals.refuted, totals.unproven, totals.unreached,
+    )?;
+    // Not all findings are about rows, and one may be about several.
+    let counts = [Severity::Refuted, Severity::Unproven, Severity::Note].map(|severity| {
+        let severities = files.iter().flat_map(FileReport::severities);
+        (severity, severities.filter(|it| *it == severity).count())
+    });
+    let listed = counts.iter().filter(|(_, count)| *count > 0);
+    let listed = listed.map(|(severity, count)| format!("{count} {}", severity.name()));
+    let listed: Vec<String> = listed.collect();
+    match listed.as_slice() {
+        [] => writeln!(out),
+        _ => writeln!(out, "; findings: {}", listed.join(", ")),
+    }
+}
+
+/// What was suppressed, and what proofs depend on.
+fn print_assumptions(out: &mut impl Write, name: &str, files: &[FileReport]) -> io::Result<()> {
+    let totals = totals(files);
+    let suppressed = files
+        .iter()
+        .map(|file| file.findings.len() - file.unsuppressed().count());
+    let suppressed: usize = suppressed.sum();
+    if suppressed > 0 {
+        writeln!(out, "{name}: {suppressed} findings suppressed")?;
+    }
+    if totals.assuming_bounds > 0 {
+        writeln!(
+            out,
+            "{name}: {} proven rows assume that stores by an index or a count stay inside arrays: docs/checking.md, assumption 3",
+            totals.assuming_bounds
+        )?;
+    }
+    for (convention, entries) in conventions(files) {
+        let judged = if convention.has_calls {
+            "registers that it does not preserve are not judged"
+        } else {
+            "their rows are not judged"
+        };
+        writeln!(
+            out,
+            "{name}: {entries} entries follow the convention of {}: {judged}: docs/checking.md",
+            convention.name
+        )?;
+    }
+    if totals.assuming_noreturn > 0 {
+        writeln!(
+            out,
+            "{name}: {} proven rows assume that calls of unknown functions do not return: docs/checking.md, assumption 5",
+            totals.assuming_noreturn
+        )?;
+    }
+    Ok(())
+}
+
+/// The calling conventions of files, with the sums of their entries.
+fn conventions(files: &[FileReport]) -> Vec<(CallingConvention, usize)> {
+    let mut found: Vec<(CallingConvention, usize)> = Vec::new();
+    for (convention, entries) in files.iter().flat_map(|file| &file.conventions) {
+        match found.iter_mut().find(|(known, _)| known == convention) {
+            Some((_, sum)) => *sum += entries,
+            None => found.push((*convention, *entries)),
+        }
+    }
+    found
 }
 
 /// Whether line numbers name a given file: it is shown as given then.
@@ -90,7 +148,7 @@ pub(super) fn report(
             format!("{}:{line}", output::path(file))
         }
         Some((source, line)) => format!("{}:{line}", EscapedText(source)),
-        None => format!("{}:{}", output::path(file), finding.address),
+        None => format!("{}:{}", output::path(file), located_finding.address()),
     };
     write!(
         out,
@@ -101,7 +159,7 @@ pub(super) fn report(
     )?;
     match &located_finding.function {
         Some((name, distance)) => writeln!(out, "in {}+{distance:#x}", EscapedText(name))?,
-        None => writeln!(out, "at {}", finding.address)?,
+        None => writeln!(out, "at {}", located_finding.address())?,
     }
     let width = |text: fn(&ListingLine) -> &str| {
         let widths = located_finding.lines.iter().map(|line| text(line).len());
@@ -146,5 +204,13 @@ pub(super) fn report(
     if let Some(hint) = finding.hint {
         writeln!(out, "    {hint}")?;
     }
-    writeln!(out, "    {}", located_finding.remedy())
+    writeln!(out, "    {}", located_finding.remedy())?;
+    let others = located_finding.fix_set.len().saturating_sub(1);
+    if others > 0 && located_finding.advice.is_none() && located_finding.row_writer.is_none() {
+        writeln!(
+            out,
+            "    with the directives of {others} other findings, the entry is right"
+        )?;
+    }
+    Ok(())
 }
