@@ -181,7 +181,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
 }
 
 /// The workspace, and its target folder.
-fn folders() -> Result<(&'static Path, PathBuf), Error> {
+pub(crate) fn folders() -> Result<(&'static Path, PathBuf), Error> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .ok_or("no workspace")?;

@@ -3,6 +3,7 @@
 //!
 //! It is not part of the product: no shipped crate depends on it.
 
+pub mod archives;
 pub mod attack;
 pub mod bad_frames;
 pub mod bench_peers;

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle, dist,
+    Error, archives, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle, dist,
     exception_suites, long_run, mutate, outline, packages, readelf_all, script_compare, seeds,
     sframe_suite, shared_objects, tidy,
 };
@@ -43,6 +43,9 @@ usage: cargo xtask TASK
   effects [--states N]        execute each form of each instruction from N states (default: 4) on this processor, and ask
                               python3-capstone about the rest: does any change what the analysis says that
                               it leaves as it was (docs/checking.md)?
+  archives [--only TEXT] [--sample N]
+                              check Debian's static libraries: is any row refuted that is not known to be
+                              wrong (docs/findings.md)? --help says more
   shared-objects [--out FOLDER]
                               build the shared objects with C interfaces, libunwind's and our own
                               (docs/api.md, docs/libunwind.md), and print where they are
@@ -138,6 +141,15 @@ fn run() -> Result<ExitCode, Error> {
         Some("effects") => {
             packages::path("/usr/lib/python3/dist-packages/capstone/__init__.py")?;
             effects(args)?
+        }
+        Some("archives") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(archives::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let options = archives::ArchiveOptions::parse(args.into_iter())?;
+            archives::run(&options, &mut io::stdout().lock())?
         }
         Some("shared-objects") => {
             shared_objects::run(
