@@ -1,12 +1,11 @@
 //! Building the table of a file.
 
 use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable, SubjectError};
-use unspool_dwarf_types::TypesError;
 use unspool_elf::{DebugFiles, ElfFile, Symbols, TableKey};
 
 use crate::encode::{CodeTooLarge, encode};
 use crate::functions::analyze_file;
-use crate::prototype_sources::prototypes;
+use crate::prototype_sources::{MissingPrototypes, prototypes};
 
 /// Why a file has no argument table.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +18,8 @@ pub enum BuildError {
     NoTypes {
         /// The file.
         file: String,
-        /// The missing units that may have them.
-        missing: Vec<TypesError>,
+        /// The missing or unusable types that may have them.
+        missing: Vec<MissingPrototypes>,
     },
     /// Its code cannot be analyzed.
     #[error(transparent)]
@@ -35,9 +34,9 @@ pub enum BuildError {
 pub struct BuildOutput {
     /// The table.
     pub bytes: Vec<u8>,
-    /// The units with missing split parts (`-gsplit-dwarf`), and why: their functions have no
-    /// prototypes in the table. A later build with these parts gives another table.
-    pub missing: Vec<TypesError>,
+    /// The missing or unusable types: functions have no prototypes in the table because of them. A
+    /// later build with them gives another table.
+    pub missing: Vec<MissingPrototypes>,
 }
 
 /// Builds a file's argument table. `debug` are its separate debug files. File and debug files

@@ -42,6 +42,6 @@ pub use functions::{
     ArgRow, CallSite, FileAnalysis, FunctionAnalysis, analyze_file, tracked_pieces,
 };
 pub use prototype::{OwnedDisplayKind, OwnedMember, OwnedParameter, Prototype, Prototypes};
-pub use prototype_sources::{prototypes, prototypes_of_ctf};
+pub use prototype_sources::{MissingPrototypes, prototypes, prototypes_of_ctf};
 pub use stored::{FoundArgumentTable, find_or_build};
 pub use unproven_rules::UnprovenRange;

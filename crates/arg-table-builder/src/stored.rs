@@ -1,10 +1,10 @@
 //! Tables of arguments that are kept.
 
-use unspool_dwarf_types::TypesError;
 use unspool_elf::{DebugFiles, ElfFile};
 use unspool_table_store::{ArgumentTable, Store, StoreError};
 
 use crate::build::{BuildError, build_table};
+use crate::prototype_sources::MissingPrototypes;
 
 /// The table of a file's arguments, and what is wrong with it.
 #[derive(Debug, Default)]
@@ -15,8 +15,8 @@ pub struct FoundArgumentTable {
     pub unusable: Vec<StoreError>,
     /// Why none can be built.
     pub build_error: Option<BuildError>,
-    /// The units with missing split parts: their functions have no parameters in the table.
-    pub missing: Vec<TypesError>,
+    /// The missing or unusable types: functions have no parameters in the table because of them.
+    pub missing: Vec<MissingPrototypes>,
     /// Why the table that was built is not kept.
     pub store_error: Option<StoreError>,
 }

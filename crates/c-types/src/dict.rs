@@ -23,7 +23,8 @@ pub struct Dict<'a> {
     base: u64,
     /// The bytes behind the header.
     body: Cow<'a, [u8]>,
-    external: &'a [u8],
+    /// The strings of `.dynstr`.
+    dynstr: &'a [u8],
 }
 
 /// A label: the types up to an id belong together.
@@ -68,11 +69,7 @@ impl<'a> Dict<'a> {
             Cow::Borrowed(stored)
         };
         let dict = Dict {
-            external: if header.flags.has(Flags::DYNSTR) {
-                strings.dynstr
-            } else {
-                strings.strtab
-            },
+            dynstr: strings.dynstr,
             header,
             base,
             body,
@@ -147,7 +144,8 @@ impl<'a> Dict<'a> {
         })
     }
 
-    /// The name at a reference: bit 31 selects the string table. Invalid UTF-8 in it is replaced.
+    /// The name at a reference: bit 31 selects the ELF file's string table. That can only be
+    /// `.dynstr`, since other tools write `.strtab` anew. Invalid UTF-8 in it is replaced.
     pub(crate) fn name(
         &self,
         name: u32,
@@ -157,7 +155,8 @@ impl<'a> Dict<'a> {
         const EXTERNAL: u32 = 1 << 31;
         let (table, bytes) = match name & EXTERNAL {
             0 => ("dictionary's", self.part(&self.header.strings)),
-            _ => ("ELF file's", self.external),
+            _ if self.header.flags.has(Flags::DYNSTR) => ("ELF file's", self.dynstr),
+            _ => return Err(CtfError::StrtabNames { offset: self.base }),
         };
         let at = name & !EXTERNAL;
         let rest = bytes.get(size(u64::from(at))..);

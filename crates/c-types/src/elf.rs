@@ -72,7 +72,22 @@ const STT_FUNC: u8 = 2;
 const STT_TLS: u8 = 6;
 const STT_GNU_IFUNC: u8 = 10;
 
+/// The beginning of a label that has the checksum of the symbols' order.
+pub(crate) const ORDER_LABEL: &str = "symbols-";
+
 impl<'a> ElfContext<'a> {
+    /// The label of dictionaries that have symbol types in the order of the file's symbols: a
+    /// checksum (CRC-32) of their kinds and names.
+    pub(crate) fn symbol_order_label(self, is_dynamic: bool) -> String {
+        let mut checksum = libdeflater::Crc::new();
+        for symbol in self.typed_symbols(is_dynamic) {
+            checksum.update(&[symbol.kind as u8]);
+            checksum.update(symbol.name.as_bytes());
+            checksum.update(&[0]);
+        }
+        format!("{ORDER_LABEL}{:08x}", checksum.sum())
+    }
+
     /// The symbols of unindexed symbol types, in their order: without thread-local data and ifuncs.
     pub fn typed_symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
         let symbols = self.entries(is_dynamic);

@@ -111,6 +111,31 @@ pub enum CtfError {
         /// The size of the table in bytes.
         size: u64,
     },
+    /// Names are in `.strtab`, which `strip`, `objcopy` and linkers write anew: nothing says that
+    /// the names are still at their places. The first versions of `unspool` wrote such
+    /// dictionaries.
+    #[error(
+        "the dictionary at {offset:#x} has names in .strtab, which may have changed since: write the types anew (`unspool ctf from-dwarf` or `unspool ctf link`, with --into)"
+    )]
+    StrtabNames {
+        /// The offset of the dictionary.
+        offset: u64,
+    },
+    /// The types of functions or data are in the order of the ELF file's symbols at the time of
+    /// writing. That is not their order now, or nothing says that it is.
+    #[error(
+        "the {what} types of the dictionary at {offset:#x} are in the order of {table}, {reason}: write the types anew (`unspool ctf from-dwarf` or `unspool ctf link`, with --into)"
+    )]
+    SymbolOrder {
+        /// `function symbol` or `data symbol`.
+        what: &'static str,
+        /// The offset of the dictionary.
+        offset: u64,
+        /// The symbol table.
+        table: &'static str,
+        /// Why the order cannot be used.
+        reason: &'static str,
+    },
     /// A child dictionary without its parent.
     #[error("the dictionary at {offset:#x} is a child of {parent:?}, which is not there")]
     NoParent {
@@ -129,4 +154,16 @@ pub enum CtfError {
         /// The offset of the other.
         other: u64,
     },
+}
+
+impl CtfError {
+    /// Whether types depend on tables of the ELF file that have changed, or may have, since they
+    /// were written.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        matches!(
+            self,
+            CtfError::StrtabNames { .. } | CtfError::SymbolOrder { .. }
+        )
+    }
 }

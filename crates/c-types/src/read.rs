@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::bytes::size;
 use crate::dict::{Dict, TypedName, UNKNOWN_NAME};
-use crate::elf::{ElfContext, SymbolKind};
+use crate::elf::{ElfContext, ORDER_LABEL, SymbolKind};
 use crate::error::CtfError;
 use crate::graph::{
     Enumerator, Graph, Member, Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind,
@@ -30,7 +30,8 @@ impl<'d> Dict<'d> {
     ///
     /// # Errors
     ///
-    /// [`CtfError::NoParent`]. Faults of single entries are in [`CtfReading::problems`].
+    /// [`CtfError::NoParent`] and [`CtfError::StrtabNames`]. Faults of single entries are in
+    /// [`CtfReading::problems`].
     pub fn graph(
         &'d self,
         parent: Option<&Arc<Graph<'d>>>,
@@ -64,6 +65,13 @@ impl<'d> Dict<'d> {
         }
         reader.symbols(elf);
         reader.graph.unit = self.unit_name();
+        let header = self.header();
+        let of_header = [header.unit_name, header.parent_name]
+            .map(|name| self.name(name, "header", self.base()).err());
+        let mut problems = of_header.iter().flatten().chain(&reader.problems);
+        if let Some(refusal) = problems.find(|one| matches!(one, CtfError::StrtabNames { .. })) {
+            return Err(refusal.clone());
+        }
         Ok(CtfReading {
             graph: Arc::new(reader.graph),
             problems: reader.problems,
@@ -271,6 +279,17 @@ impl<'d> CtfGraphReader<'d> {
         self.named(entries.filter(|entry| has_type(entry.id)), what)
     }
 
+    /// Why the order of the ELF file's symbols is not that of the types; `None` if it is. Without
+    /// a checksum, only GNU ld's order of `.dynsym` counts, because `strip` keeps it.
+    fn order_fault(&self, is_dynamic: bool, elf: ElfContext<'d>) -> Option<&'static str> {
+        let mut labels = self.dict.labels().flatten();
+        match labels.find(|label| label.name.starts_with(ORDER_LABEL)) {
+            Some(label) if label.name == elf.symbol_order_label(is_dynamic) => None,
+            Some(_) => Some("which has changed since"),
+            None => (!is_dynamic).then_some("which may have changed since"),
+        }
+    }
+
     /// The symbols in the order of the ELF file's.
     fn ordered(&mut self, kind: SymbolKind, elf: ElfContext<'d>) -> Vec<TypedSymbol<'d>> {
         let header = self.dict.header();
@@ -280,7 +299,19 @@ impl<'d> CtfGraphReader<'d> {
         };
         let (dict, endian) = (self.dict, self.dict.endian());
         let start = size(u64::from(part.start));
-        let symbols = elf.typed_symbols(header.flags.has(Flags::DYNSTR));
+        let is_dynamic = header.flags.has(Flags::DYNSTR);
+        if !part.is_empty()
+            && let Some(reason) = self.order_fault(is_dynamic, elf)
+        {
+            self.problems.push(CtfError::SymbolOrder {
+                what,
+                offset: dict.base(),
+                table: if is_dynamic { ".dynsym" } else { ".symtab" },
+                reason,
+            });
+            return Vec::new();
+        }
+        let symbols = elf.typed_symbols(is_dynamic);
         let symbols = symbols.filter(|symbol| symbol.kind == kind);
         let ids = dict
             .part(part)

@@ -66,24 +66,40 @@ impl<'a> CtfSection<'a> {
         !matches!(&*self.dicts, [(name, _)] if name == SHARED)
     }
 
-    /// The dictionaries that are not children, read.
+    /// The dictionaries that are not children, read. [`CtfSection::read`] reports those that cannot
+    /// be.
     #[must_use]
     pub fn parents(&self) -> Vec<CtfUnit<'_>> {
+        self.read_parents().filter_map(Result::ok).collect()
+    }
+
+    fn read_parents(&self) -> impl Iterator<Item = Result<CtfUnit<'_>, CtfError>> {
         let all = self
             .dicts
             .iter()
             .filter(|(_, dict)| !dict.header().is_child());
-        all.filter_map(|(name, dict)| unit(name, dict, None, self.elf).ok())
-            .collect()
+        all.map(|(name, dict)| unit(name, dict, None, self.elf))
+    }
+
+    /// All readable dictionaries, parents first, and the errors of the others, including
+    /// [`CtfSection::problems`].
+    #[must_use]
+    pub fn read(&self) -> (Vec<CtfUnit<'_>>, Vec<CtfError>) {
+        let mut problems = self.problems.clone();
+        let mut readable = |unit: Result<_, _>| unit.map_err(|problem| problems.push(problem)).ok();
+        let mut units: Vec<_> = self.read_parents().filter_map(&mut readable).collect();
+        let children: Vec<_> = self.children(&units).filter_map(readable).collect();
+        units.extend(children);
+        (units, problems)
     }
 
     /// All dictionaries, read: parents first.
     ///
     /// # Errors
     ///
-    /// The error of the first child without a parent.
+    /// The error of the first dictionary that cannot be read.
     pub fn units(&self) -> Result<Vec<CtfUnit<'_>>, CtfError> {
-        let mut units = self.parents();
+        let mut units = self.read_parents().collect::<Result<Vec<_>, _>>()?;
         let children = self.children(&units).collect::<Result<Vec<_>, _>>()?;
         units.extend(children);
         Ok(units)

@@ -17,7 +17,7 @@ use crate::link::LinkOutput;
 use crate::parallel;
 use crate::record::{LARGE_STRUCT, kind};
 pub(crate) use names::CtfStrings;
-use names::ElfNames;
+use names::SymbolOrder;
 use slices::with_slices;
 
 /// The form of the list of typed symbols.
@@ -26,9 +26,10 @@ pub enum SymbolForm {
     /// By names, stored beside the types.
     #[default]
     Names,
-    /// In the order of `.symtab`, if that is smaller. Has no meaning after that is stripped.
+    /// In the order of `.symtab`, if that is smaller. A checksum of the order is stored, so a
+    /// changed order is an error. `strip` removes the symbols.
     Symtab,
-    /// In the order of `.dynsym`, if that is smaller.
+    /// In the order of `.dynsym`, if that is smaller, also with a checksum. `strip` leaves it.
     Dynsym,
     /// No list.
     None,
@@ -53,7 +54,8 @@ pub struct CtfWriter<'e> {
     pub compress: Compress,
     /// The form of the list of symbols.
     pub symbols: SymbolForm,
-    /// The target ELF file. Its strings and symbols are used.
+    /// The target ELF file. Only the order of its symbols is used: all names are the dictionary's
+    /// own, because `strip`, `objcopy` and linkers write the ELF file's strings anew.
     pub elf: ElfContext<'e>,
     /// A label for all types, or empty. GNU's readers ignore it.
     pub label: &'e str,
@@ -85,10 +87,10 @@ impl CtfWriter<'_> {
     /// Writes a linker's result: a dictionary, or an archive if there are children.
     #[must_use]
     pub fn write(&self, output: &LinkOutput<'_>) -> Vec<u8> {
-        let external = ElfNames::new(self);
+        let order = SymbolOrder::new(self);
         let children = output.children.iter().map(|(name, child)| (&**name, child));
         let graphs = iter::once((SHARED, &*output.shared)).chain(children);
-        let write = |(name, graph)| (name, self.one(graph, &external));
+        let write = |(name, graph)| (name, self.one(graph, &order));
         let mut dicts = parallel::map(graphs.collect(), self.threads, write);
         match dicts.pop() {
             Some((_, shared)) if dicts.is_empty() => shared,
@@ -103,11 +105,11 @@ impl CtfWriter<'_> {
     /// bits, arrays to 2^32-1 elements, and records to 2^24-1 members.
     #[must_use]
     pub fn dict(&self, graph: &Graph<'_>) -> Vec<u8> {
-        self.one(graph, &ElfNames::new(self))
+        self.one(graph, &SymbolOrder::new(self))
     }
 
-    fn one(&self, graph: &Graph<'_>, elf_names: &ElfNames<'_>) -> Vec<u8> {
-        DictWriter::new(self, graph, elf_names).bytes()
+    fn one(&self, graph: &Graph<'_>, order: &SymbolOrder<'_>) -> Vec<u8> {
+        DictWriter::new(self, graph, order).bytes()
     }
 }
 
@@ -122,7 +124,7 @@ struct SymbolTypes<'g> {
 struct DictWriter<'w, 'a> {
     writer: &'w CtfWriter<'w>,
     graph: Cow<'w, Graph<'a>>,
-    elf_names: &'w ElfNames<'w>,
+    order: &'w SymbolOrder<'w>,
     strings: CtfStrings,
 }
 
@@ -130,12 +132,12 @@ impl<'w, 'a> DictWriter<'w, 'a> {
     fn new(
         writer: &'w CtfWriter<'w>,
         graph: &'w Graph<'a>,
-        elf_names: &'w ElfNames<'w>,
+        order: &'w SymbolOrder<'w>,
     ) -> DictWriter<'w, 'a> {
         DictWriter {
             writer,
             graph: with_slices(graph),
-            elf_names,
+            order,
             strings: CtfStrings::default(),
         }
     }
@@ -156,13 +158,24 @@ impl<'w, 'a> DictWriter<'w, 'a> {
         }
         names.extend(functions.names.iter().chain(&objects.names));
         names.extend(variables.iter().map(|symbol| &*symbol.name));
-        let label = self.writer.label;
-        names.extend([parent, unit, label]);
-        names.retain(|name| !self.elf_names.strings.contains_key(name.as_bytes()));
+        let is_ordered = |table: &SymbolTypes<'_>| table.names.len() < table.ids.len();
+        let has_order = [&functions, &objects].into_iter().any(is_ordered);
+        let labels = [
+            Some(self.writer.label),
+            has_order.then_some(&*self.order.label),
+        ];
+        let labels = || {
+            labels
+                .into_iter()
+                .flatten()
+                .filter(|label| !label.is_empty())
+        };
+        names.extend([parent, unit]);
+        names.extend(labels());
         self.strings = CtfStrings::new(names);
 
         let mut body = Vec::new();
-        if !label.is_empty() {
+        for label in labels() {
             self.word(&mut body, self.name(label));
             self.word(&mut body, self.id(TypeId(graph.last())));
         }
@@ -230,8 +243,8 @@ impl<'w, 'a> DictWriter<'w, 'a> {
         sorted.sort_by(|one, other| one.name.cmp(&other.name));
         for symbol in sorted {
             let places = self
-                .elf_names
-                .symbol_indexes
+                .order
+                .indexes
                 .get(kind)
                 .and_then(|all| all.get(&symbol.name));
             if places.is_none() && !is_named {
@@ -268,8 +281,7 @@ impl<'w, 'a> DictWriter<'w, 'a> {
     }
 
     fn name(&self, name: &str) -> u32 {
-        let external = self.elf_names.strings.get(name.as_bytes());
-        external.map_or_else(|| self.strings.offset(name), |offset| *offset)
+        self.strings.offset(name)
     }
 
     /// The id of a type in the file.

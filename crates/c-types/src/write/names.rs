@@ -1,4 +1,4 @@
-//! Names and their offsets: in the ELF file, or in a dictionary's own strings.
+//! The ELF file's symbols by name, and a dictionary's strings.
 
 use std::borrow::Cow;
 
@@ -7,42 +7,27 @@ use hashbrown::{HashMap, HashSet};
 use super::{CtfWriter, SymbolForm};
 use crate::elf::SymbolKind;
 
-/// The names in the ELF file.
-pub(super) struct ElfNames<'e> {
-    /// Its strings, with their offsets.
-    pub(super) strings: HashMap<&'e [u8], u32>,
-    /// The indices of its symbols of each kind, by name.
-    pub(super) symbol_indexes: [HashMap<Cow<'e, str>, Vec<usize>>; 2],
+/// The places of the ELF file's symbols in their order.
+#[derive(Default)]
+pub(super) struct SymbolOrder<'e> {
+    /// The indices of the symbols of each kind, by name.
+    pub(super) indexes: [HashMap<Cow<'e, str>, Vec<usize>>; 2],
+    /// The label that says what the order was; empty if no order is used.
+    pub(super) label: String,
 }
 
-impl<'e> ElfNames<'e> {
-    pub(super) fn new(writer: &CtfWriter<'e>) -> ElfNames<'e> {
-        let mut external = ElfNames {
-            strings: HashMap::new(),
-            symbol_indexes: [HashMap::new(), HashMap::new()],
-        };
+impl<'e> SymbolOrder<'e> {
+    pub(super) fn new(writer: &CtfWriter<'e>) -> SymbolOrder<'e> {
+        let mut order = SymbolOrder::default();
         let is_dynamic = match writer.symbols {
-            SymbolForm::Names | SymbolForm::None => return external,
+            SymbolForm::Names | SymbolForm::None => return order,
             SymbolForm::Symtab => false,
             SymbolForm::Dynsym => true,
         };
-        let strings = if is_dynamic {
-            writer.elf.strings.dynstr
-        } else {
-            writer.elf.strings.strtab
-        };
-        let mut at = 0;
-        for string in strings.split(|byte| *byte == 0) {
-            if let Ok(offset) = u32::try_from(at)
-                && !string.is_empty()
-            {
-                external.strings.entry(string).or_insert(offset | 1 << 31);
-            }
-            at += string.len() + 1;
-        }
+        order.label = writer.elf.symbol_order_label(is_dynamic);
         let mut counts = [0, 0];
         for symbol in writer.elf.typed_symbols(is_dynamic) {
-            let [functions, objects] = &mut external.symbol_indexes;
+            let [functions, objects] = &mut order.indexes;
             let [function_count, object_count] = &mut counts;
             let (places, count) = match symbol.kind {
                 SymbolKind::Function => (functions, function_count),
@@ -51,7 +36,7 @@ impl<'e> ElfNames<'e> {
             places.entry(symbol.name).or_default().push(*count);
             *count += 1;
         }
-        external
+        order
     }
 }
 

@@ -8,8 +8,8 @@ use crate::common::{Ctf, CtfFolder};
 use proptest::prelude::*;
 use unspool_c_types::{
     ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, Compress, CtfError, CtfSection, CtfWriter,
-    ElfContext, Graph, Interface, LinkOptions, LinkUnit, Member, Number, ObjdumpText, Parameter,
-    Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, diff, link, reverse_arrays,
+    ElfContext, ElfStrings, Graph, Interface, LinkOptions, LinkUnit, Member, Number, ObjdumpText,
+    Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, diff, link, reverse_arrays,
 };
 
 /// The type behind typedefs and qualifiers, found step by step.
@@ -328,7 +328,9 @@ fn errors_say_where_and_what() {
         }]
     );
     // A name behind the end of the table, and one in a missing table.
-    let found = problems(&dict(&[9, pointer, 0, 1 << 31 | 5, pointer, 0]));
+    let mut bytes = dict(&[9, pointer, 0, 1 << 31 | 5, pointer, 0]);
+    bytes[3] |= 8; // the flag of names in .dynstr
+    let found = problems(&bytes);
     let name = |offset, name, table, size| CtfError::Name {
         what: "type",
         offset,
@@ -340,6 +342,53 @@ fn errors_say_where_and_what() {
         found,
         [name(52, 9, "dictionary's", 1), name(64, 5, "ELF file's", 0)]
     );
+}
+
+/// Names in `.strtab` and an unlabelled order of `.symtab` may have changed since they were written.
+#[test]
+fn what_depends_on_symtab_is_refused() {
+    let int = [0, 1 << 26 | ROOT, 4, 1 << 24 | 32];
+    let mut named = int;
+    named[0] = 1 << 31 | 1;
+    let strtab = b"\0int\0first\0";
+    let symbol = [5, 0, 0, 0, 0x12, 0, 1, 0].into_iter().chain([0; 16]); // a function
+    let symtab: Vec<u8> = symbol.collect();
+    let elf = ElfContext {
+        strings: ElfStrings {
+            strtab,
+            ..ElfStrings::default()
+        },
+        symtab: &symtab,
+        is_64: true,
+        ..ElfContext::default()
+    };
+    let bytes = dict(&named);
+    let section = CtfSection::open(&bytes, elf).unwrap();
+    let (units, problems) = section.read();
+    let refused = CtfError::StrtabNames { offset: 0 };
+    assert_eq!((units.len(), problems), (0, vec![refused.clone()]));
+    assert_eq!(section.units().unwrap_err(), refused);
+    // The types of functions are between the header and the types: one, of the first function.
+    let mut bytes = dict(&int);
+    bytes.splice(52..52, 1u32.to_le_bytes());
+    for field in 6..=10 {
+        bytes[4 + field * 4] += 4;
+    }
+    for symtab in [&*symtab, &[]] {
+        let section = CtfSection::open(&bytes, ElfContext { symtab, ..elf }).unwrap();
+        let (units, problems) = section.read();
+        assert_eq!(problems, []);
+        let reading = &units[0].reading;
+        let order = CtfError::SymbolOrder {
+            what: "function symbol",
+            offset: 0,
+            table: ".symtab",
+            reason: "which may have changed since",
+        };
+        assert_eq!(reading.problems, [order]);
+        assert_eq!(reading.graph.functions, []);
+        assert_eq!(reading.graph.size(TypeId(1)), Some(4));
+    }
 }
 
 #[test]

@@ -126,11 +126,12 @@ pub(crate) enum ShareTypes {
 /// Which symbols `link` says types of, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LinkSymbols {
-    /// All, by names beside the types. They stay when the file is stripped.
+    /// All, by names beside the types. `strip` and `objcopy` leave them.
     Names,
-    /// Those of .symtab, in its order if that is smaller. They are gone when the file is stripped.
+    /// Those of .symtab, in its order if that is smaller. When `strip` or `objcopy` changes it,
+    /// functions and data have no types any more, and readers of ours say so.
     Symtab,
-    /// Those of .dynsym, as ld does.
+    /// Those of .dynsym, in its order if that is smaller, as ld does. `strip` leaves them.
     Dynsym,
     /// None.
     None,
@@ -145,10 +146,9 @@ pub(crate) struct CtfTarget {
     /// Write it to the section .ctf of this linked ELF file. An existing one is replaced.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
-    /// The functions and data that have types. [default: symtab if the ELF file has one, else
-    /// names]
-    #[arg(long, value_enum)]
-    pub(crate) symbols: Option<LinkSymbols>,
+    /// The functions and data that have types.
+    #[arg(long, value_enum, default_value = "names")]
+    pub(crate) symbols: LinkSymbols,
     /// Do not compress.
     #[arg(long)]
     pub(crate) uncompressed: bool,

@@ -83,7 +83,7 @@ fn each_file(
                 } else {
                     arrays
                 };
-                let shown = read(input, &section, arrays);
+                let shown = read(input, &section, arrays)?;
                 if let Some(wrong) = &shown.reversed_by {
                     output::notice(&format_args!(
                         "{}: {wrong} stored arrays of arrays the wrong way round (PR114186): they are corrected here; --arrays-as-stored shows them as stored",
@@ -134,15 +134,16 @@ fn each_file(
     Ok(is_clean)
 }
 
-/// Reads all dictionaries of a section, in its order.
-fn read<'d>(input: &Input, section: &'d CtfSection<'d>, arrays: ArrayView) -> LoadedDicts<'d> {
-    let mut units = section.parents();
-    let mut problems = section.problems.clone();
-    for child in section.children(&units).collect::<Vec<_>>() {
-        match child {
-            Ok(child) => units.push(child),
-            Err(problem) => problems.push(problem),
-        }
+/// Reads all dictionaries of a section, in its order. If none is readable, the first error is the
+/// result.
+fn read<'d>(
+    input: &Input,
+    section: &'d CtfSection<'d>,
+    arrays: ArrayView,
+) -> anyhow::Result<LoadedDicts<'d>> {
+    let (mut units, mut problems) = section.read();
+    if units.is_empty() && !problems.is_empty() {
+        return Err(problems.swap_remove(0)).with_context(|| input.path().display().to_string());
     }
     let place = |unit: &CtfUnit<'_>| {
         section
@@ -166,12 +167,12 @@ fn read<'d>(input: &Input, section: &'d CtfSection<'d>, arrays: ArrayView) -> Lo
         graph: Arc::clone(&unit.reading.graph),
         ctf: Some(unit),
     });
-    LoadedDicts {
+    Ok(LoadedDicts {
         dictionaries: dictionaries.collect(),
         is_archive: section.is_archive(),
         is_clean: problems.is_empty(),
         reversed_by: arrays.reversed_by,
-    }
+    })
 }
 
 /// The types of a graph that a user's name refers to: `struct node`, `node`, `size_t`.

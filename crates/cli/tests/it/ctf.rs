@@ -1,6 +1,7 @@
 //! `unspool ctf`: its output is compared with objdump's, and its linked types are read by objdump,
 //! readelf, gdb and libctf.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -196,16 +197,115 @@ fn an_added_section_prints_the_same_as_in_objdump() {
     }
 }
 
+/// Tools that write symbols and strings anew change no type and no name: each shown declaration is
+/// the source's. Types in the order of `.symtab` are refused after its order changed.
 #[test]
-fn a_stripped_program_keeps_types_by_name() {
-    let folder = folder();
-    folder.tool("gcc", "kinds.o -o program");
-    folder.done("ctf link kinds.o --into program --symbols names");
-    folder.tool("strip", "program -o stripped");
-    assert_eq!(
-        folder.done("ctf symbol quiet stripped"),
-        "void quiet(void);\n"
-    );
+fn types_survive_other_tools() {
+    let folder = TestFolder::new();
+    let mut declarations = BTreeSet::new();
+    let mut text = "struct pair { int left; long right[3]; };\n".to_owned();
+    for (nth, ty) in ["char", "short int", "int", "long int", "struct pair *"]
+        .into_iter()
+        .enumerate()
+    {
+        let space = if ty.ends_with('*') { "" } else { " " };
+        for (visibility, name) in [("static", "own"), ("", "shared")] {
+            let declaration = format!("{ty}{space}{name}_{nth}({ty}, struct pair *)");
+            text += &format!(
+                "__attribute__((noipa, used)) {visibility} {ty}{space}{name}_{nth}({ty}{space}a, struct pair *b) {{ return a; }}\n"
+            );
+            declarations.insert(format!("{declaration};"));
+        }
+        text += &format!("{ty}{space}data_{nth};\n");
+        declarations.insert(format!("{ty}{space}data_{nth};"));
+    }
+    text += "int main(void) { return 0; }\n";
+    declarations.insert("int main(void);".to_owned());
+    folder.write("a.c", text);
+    folder.tool("gcc", "-g -O1 -rdynamic -fno-toplevel-reorder a.c -o plain");
+    let dump = |file: &str| {
+        let output = folder.unspool(&format!("ctf dump {file}"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            text.contains("    long int right[3]; "),
+            "{file}: {text}{errors}"
+        );
+        let lines = text
+            .lines()
+            .filter(|line| line.ends_with(';') && !line.starts_with('}'));
+        let shown: BTreeSet<_> = lines.map(str::to_owned).collect();
+        (shown, output.status.code().unwrap(), errors)
+    };
+    let tools = [
+        "strip",
+        "strip -g",
+        "strip -x",
+        "strip -s",
+        "strip --strip-unneeded",
+        "objcopy -L shared_0",
+        "objcopy --redefine-sym shared_1=other",
+        "objcopy --add-symbol more=.text:0,function,local,before=own_0",
+        "objcopy --prefix-symbols=long_prefix_",
+    ];
+    for symbols in ["default", "names", "dynsym", "symtab"] {
+        let option = match symbols {
+            "default" => String::new(),
+            _ => format!("--symbols {symbols}"),
+        };
+        fs::copy(folder.join("plain"), folder.join("program")).unwrap();
+        folder.done(&format!("ctf from-dwarf plain --into program {option}"));
+        let (before, status, errors) = dump("program");
+        assert_eq!(status, 0, "{errors}");
+        if symbols == "dynsym" {
+            assert!(before.is_subset(&declarations), "{before:?}");
+            assert!(before.len() >= 10, "{before:?}");
+        } else {
+            assert!(before.is_superset(&declarations), "{before:?}");
+        }
+        for line in tools {
+            let (tool, words) = line.split_once(' ').unwrap_or((line, ""));
+            fs::copy(folder.join("program"), folder.join("changed")).unwrap();
+            folder.tool(tool, &format!("{words} changed"));
+            let (after, status, errors) = dump("changed");
+            if symbols != "symtab" || line == "strip -g" {
+                assert_eq!(
+                    (&after, status),
+                    (&before, 0),
+                    "{symbols}, {line}: {errors}"
+                );
+            } else {
+                let remedy =
+                    "in the order of .symtab, which has changed since: write the types anew";
+                assert!(status == 1 && errors.contains(remedy), "{line}: {errors}");
+                // Tables that are smaller by name are still right.
+                assert!(after.is_subset(&declarations), "{line}: {after:?}");
+                assert!(after.len() < declarations.len(), "{line}: {after:?}");
+            }
+        }
+    }
+    // Names in .strtab, as the first versions wrote.
+    folder.tool("objcopy", "--dump-section .ctf=ctf program");
+    folder.done("ctf from-dwarf plain -o ctf --uncompressed");
+    let mut old = folder.bytes("ctf");
+    let types = u32::from_le_bytes(*old[40..].first_chunk().unwrap());
+    old[52 + usize::try_from(types).unwrap() + 3] |= 0x80;
+    folder.write("ctf", old);
+    folder.tool("objcopy", "--update-section .ctf=ctf program");
+    for words in [
+        "dump program",
+        "symbol main program",
+        "diff program plain",
+        "to-btf program",
+    ] {
+        let output = folder.unspool(&format!("ctf {words}"));
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}: {errors}");
+        assert!(
+            errors.contains("names in .strtab") && errors.contains("--into"),
+            "{errors}"
+        );
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub(super) fn with_types<R>(
     let shown: Vec<_> = sections
         .iter()
         .map(|(input, section)| read(input, section, ArrayView::AsDeclared))
-        .collect();
+        .collect::<Result<_, _>>()?;
     is_clean &= shown.iter().all(|shown| shown.is_clean);
     let dictionaries = || shown.iter().flat_map(|shown| &shown.dictionaries);
     let mut graphs: Vec<Arc<Graph<'_>>> =

@@ -147,11 +147,11 @@ pub(super) fn write(
                 refuse_another_machine(of, &file)?;
             }
             let elf = elf_context(&file)?;
-            let form = form(target.symbols, elf);
+            let form = form(target.symbols);
             put_into(&file, path, &writer(form, elf).write(output))?;
         }
         (None, Some(path)) => {
-            let form = form(target.symbols, ElfContext::default());
+            let form = form(target.symbols);
             if matches!(form, SymbolForm::Symtab | SymbolForm::Dynsym) {
                 bail!("the order of symbols needs an ELF file: use --into, or --symbols names");
             }
@@ -166,14 +166,12 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The form of the symbols: as requested, or as the file allows.
-fn form(wanted: Option<LinkSymbols>, elf: ElfContext<'_>) -> SymbolForm {
-    match wanted {
-        Some(LinkSymbols::Dynsym) => SymbolForm::Dynsym,
-        Some(LinkSymbols::None) => SymbolForm::None,
-        None if !elf.symtab.is_empty() => SymbolForm::Symtab,
-        Some(LinkSymbols::Symtab) => SymbolForm::Symtab,
-        Some(LinkSymbols::Names) | None => SymbolForm::Names,
+fn form(symbols: LinkSymbols) -> SymbolForm {
+    match symbols {
+        LinkSymbols::Names => SymbolForm::Names,
+        LinkSymbols::Symtab => SymbolForm::Symtab,
+        LinkSymbols::Dynsym => SymbolForm::Dynsym,
+        LinkSymbols::None => SymbolForm::None,
     }
 }
 
