@@ -207,7 +207,9 @@ impl Display for Definition<'_> {
                     holes => writeln!(f, ", holes {} */", BitCount(holes)),
                 }
             }
-            TypeKind::Enum { size, enumerators } => {
+            TypeKind::Enum {
+                size, enumerators, ..
+            } => {
                 writeln!(f, "{} {{", base_tag(ty))?;
                 for enumerator in enumerators {
                     writeln!(f, "    {} = {},", enumerator.name, enumerator.value)?;

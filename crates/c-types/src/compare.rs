@@ -265,10 +265,13 @@ fn member(one: &Member<'_>, two: &Member<'_>) -> Result<(), String> {
 
 fn enums(one: &Type<'_>, two: &Type<'_>) -> Result<(), String> {
     let (
-        TypeKind::Enum { size, enumerators },
+        TypeKind::Enum {
+            size, enumerators, ..
+        },
         TypeKind::Enum {
             size: other,
             enumerators: others,
+            ..
         },
     ) = (&one.kind, &two.kind)
     else {
@@ -327,12 +330,17 @@ impl Type<'_> {
                     })
             }
             (
-                TypeKind::Enum { size, enumerators },
+                TypeKind::Enum {
+                    size,
+                    is_signed,
+                    enumerators,
+                },
                 TypeKind::Enum {
                     size: other_size,
+                    is_signed: other_signed,
                     enumerators: others,
                 },
-            ) => size == other_size && enumerators == others,
+            ) => (size, is_signed, enumerators) == (other_size, other_signed, others),
             (
                 TypeKind::Slice {
                     size, offset, bits, ..

@@ -490,10 +490,13 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         step: usize,
     ) {
         let (
-            TypeKind::Enum { size, enumerators },
+            TypeKind::Enum {
+                size, enumerators, ..
+            },
             TypeKind::Enum {
                 size: other,
                 enumerators: others,
+                ..
             },
         ) = (&old.kind, &new.kind)
         else {

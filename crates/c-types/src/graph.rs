@@ -2,7 +2,7 @@
 //!
 //! It is independent of formats. CTF is read into it and written from it; so are BTF and DWARF. It
 //! includes the facts that CTF lacks: names of parameters, members that are bit-fields themselves,
-//! enumerators of 64 bits.
+//! enumerators of 64 bits, signed and unsigned.
 //!
 //! A type may refer to itself through others. So no function here recurses without a bound. A type
 //! that contains itself, in a broken file, has no size.
@@ -73,6 +73,8 @@ pub enum TypeKind<'a> {
     Enum {
         /// Its size in bytes.
         size: u64,
+        /// Whether its values are signed. CTF does not record it: there, whether any is negative.
+        is_signed: bool,
         /// Its constants.
         enumerators: Vec<Enumerator<'a>>,
     },
@@ -208,8 +210,22 @@ pub struct Member<'a> {
 pub struct Enumerator<'a> {
     /// Its name.
     pub name: Cow<'a, str>,
-    /// Its value.
-    pub value: i64,
+    /// Its value: of 64 bits at most, signed or unsigned.
+    pub value: i128,
+}
+
+impl Enumerator<'_> {
+    /// The low 64 bits of its value, in two's complement.
+    #[must_use]
+    pub fn bits(&self) -> u64 {
+        u64::try_from(self.value & i128::from(u64::MAX)).unwrap_or(0)
+    }
+
+    /// Whether any of these is negative.
+    #[must_use]
+    pub fn any_negative(all: &[Enumerator<'_>]) -> bool {
+        all.iter().any(|one| one.value < 0)
+    }
 }
 
 /// A name with a type: of a function, or of data.
@@ -334,8 +350,13 @@ impl Type<'_> {
                     })
                     .collect(),
             },
-            TypeKind::Enum { size, enumerators } => TypeKind::Enum {
+            TypeKind::Enum {
                 size,
+                is_signed,
+                enumerators,
+            } => TypeKind::Enum {
+                size,
+                is_signed,
                 enumerators: enumerators
                     .into_iter()
                     .map(|one| Enumerator {

@@ -182,11 +182,13 @@ impl<'d> CtfGraphReader<'d> {
     fn enumeration(&mut self, record: &CtfRecord<'d>) -> TypeKind<'d> {
         let enumerator = |(at, name, value): (usize, u32, i32)| Enumerator {
             name: self.name(name, "enumerator", data_offset(record, at)),
-            value: i64::from(value),
+            value: i128::from(value),
         };
+        let enumerators: Vec<_> = record.enumerators().map(enumerator).collect();
         TypeKind::Enum {
             size: record.size,
-            enumerators: record.enumerators().map(enumerator).collect(),
+            is_signed: Enumerator::any_negative(&enumerators),
+            enumerators,
         }
     }
 

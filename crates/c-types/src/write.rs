@@ -342,11 +342,13 @@ impl<'w, 'a> DictWriter<'w, 'a> {
                     self.member(body, member, *size);
                 }
             }
-            TypeKind::Enum { size, enumerators } => {
+            TypeKind::Enum {
+                size, enumerators, ..
+            } => {
                 self.fixed(body, ty, count(enumerators.len()), SizeOrType::Size(*size));
                 for enumerator in enumerators.iter().take(0xff_ffff) {
                     self.word(body, self.name(&enumerator.name));
-                    self.word(body, low(enumerator.value.cast_unsigned()));
+                    self.word(body, low(enumerator.bits()));
                 }
             }
             TypeKind::Slice {

@@ -155,7 +155,8 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
                 let path = |name: &str| format!("{path}::{name}");
                 let names: Vec<_> = enumerators.iter().map(|own| path(&own.name)).collect();
                 let constants = enumerators.iter().zip(&names);
-                let constants = constants.map(|(own, name)| (own.value, name.as_str()));
+                let constants =
+                    constants.map(|(own, name)| (own.bits().cast_signed(), name.as_str()));
                 write_enum(
                     f,
                     constants,

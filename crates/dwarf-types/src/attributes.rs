@@ -37,6 +37,15 @@ pub(crate) fn signed(entry: &DieEntry<'_>, name: DwAt) -> Option<i64> {
     }
 }
 
+/// A constant, as [`signed`], with large unsigned numbers as they are.
+pub(crate) fn constant(entry: &DieEntry<'_>, name: DwAt) -> Option<i128> {
+    let value = signed(entry, name)?;
+    Some(match entry.attr_value_raw(name)? {
+        AttributeValue::Sdata(_) => i128::from(value),
+        _ => i128::from(value.cast_unsigned()),
+    })
+}
+
 /// Whether a flag is set.
 pub(crate) fn flag(entry: &DieEntry<'_>, name: DwAt) -> bool {
     matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)))

@@ -135,9 +135,10 @@ impl<'g> Iterator for GraphEnumerators<'g, '_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let negative = self.negative.find(|constant| constant.value < 0);
-        let constant = negative.or_else(|| self.others.find(|constant| constant.value >= 0))?;
-        Some((constant.value, Cow::Borrowed(&*constant.name)))
+        let value = |constant: &Enumerator<'_>| constant.bits().cast_signed();
+        let negative = self.negative.find(|constant| value(constant) < 0);
+        let constant = negative.or_else(|| self.others.find(|constant| value(constant) >= 0))?;
+        Some((value(constant), Cow::Borrowed(&*constant.name)))
     }
 }
 

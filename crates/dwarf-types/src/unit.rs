@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use gimli::{AttributeValue, DwAt, DwLang, DwTag};
+use gimli::{AttributeValue, DwAt, DwAte, DwLang, DwTag};
 use unspool_c_types::{
     Enumerator, Graph, Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol,
 };
 use unspool_rows::Vaddr;
 
-use crate::attributes::{flag, number, signed, storage, text};
+use crate::attributes::{constant, flag, number, sized_type, storage, text};
 use crate::error::TypesError;
 use crate::index::{DieEntry, DieIndex, DieRef};
 
@@ -376,11 +376,17 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         let size =
             number(entry, gimli::DW_AT_byte_size).or_else(|| storage(self.index, die, entry));
         let size = size.ok_or_else(|| die.missing_attribute("an enumeration without a size"))?;
+        // The sign is that of the enumeration (gcc), or of its underlying type (clang, DWARF 4).
+        let declared = encoding(entry)
+            .or_else(|| encoding(&sized_type(self.index, die, entry)?))
+            .map(|encoding| {
+                encoding == gimli::DW_ATE_signed || encoding == gimli::DW_ATE_signed_char
+            });
         let mut enumerators = Vec::new();
         let index = self.index;
         index.children(die, |place, child| {
             if child.tag() == gimli::DW_TAG_enumerator {
-                match signed(child, gimli::DW_AT_const_value) {
+                match constant(child, gimli::DW_AT_const_value) {
                     Some(value) => enumerators.push(Enumerator {
                         name: self
                             .text(place, child, gimli::DW_AT_name)
@@ -396,7 +402,19 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             }
             Ok(())
         })?;
-        Ok(TypeKind::Enum { size, enumerators })
+        Ok(TypeKind::Enum {
+            size,
+            is_signed: declared.unwrap_or_else(|| Enumerator::any_negative(&enumerators)),
+            enumerators,
+        })
+    }
+}
+
+/// The encoding of a basic type or an enumeration.
+fn encoding(entry: &DieEntry<'_>) -> Option<DwAte> {
+    match entry.attr_value(gimli::DW_AT_encoding)? {
+        AttributeValue::Encoding(encoding) => Some(encoding),
+        _ => None,
     }
 }
 
@@ -467,9 +485,8 @@ fn has_own_name(tag: DwTag) -> bool {
 
 /// A basic type (DWARF 5 §5.1).
 fn basic<'a>(die: DieRef, entry: &DieEntry<'a>) -> Result<TypeKind<'a>, TypesError> {
-    let Some(AttributeValue::Encoding(encoding)) = entry.attr_value(gimli::DW_AT_encoding) else {
-        return Err(die.missing_attribute("a basic type without an encoding"));
-    };
+    let encoding =
+        encoding(entry).ok_or_else(|| die.missing_attribute("a basic type without an encoding"))?;
     let size = number(entry, gimli::DW_AT_byte_size)
         .and_then(|size| u8::try_from(size).ok())
         .ok_or_else(|| die.missing_attribute("a basic type without a size"))?;

@@ -355,13 +355,15 @@ impl<'a> BtfGraphReader<'_, 'a> {
         let enumerator = |[name, low, high]: [u32; 3]| Enumerator {
             name: self.name(record, name),
             value: match (width, record.flag) {
-                (8, true) => i64::from(low.cast_signed()),
-                (8, false) => i64::from(low),
-                _ => (u64::from(high) << 32 | u64::from(low)).cast_signed(),
+                (8, true) => i128::from(low.cast_signed()),
+                (8, false) => i128::from(low),
+                (_, true) => i128::from((u64::from(high) << 32 | u64::from(low)).cast_signed()),
+                (_, false) => i128::from(u64::from(high) << 32 | u64::from(low)),
             },
         };
         TypeKind::Enum {
             size: u64::from(record.word),
+            is_signed: record.flag,
             enumerators: entries.into_iter().map(enumerator).collect(),
         }
     }

@@ -266,7 +266,11 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
             TypeKind::Record { tag, size, members } => {
                 self.record(output, name, (*tag, *size), members);
             }
-            TypeKind::Enum { size, enumerators } => enumeration(output, name, *size, enumerators),
+            TypeKind::Enum {
+                size,
+                is_signed,
+                enumerators,
+            } => enumeration(output, name, (*size, *is_signed), enumerators),
             TypeKind::Unknown | TypeKind::Slice { .. } => {}
         }
     }
@@ -295,18 +299,25 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
     }
 }
 
-fn enumeration(output: &mut BtfBytes, name: &str, size: u64, enumerators: &[Enumerator<'_>]) {
-    let values = || enumerators.iter().map(|one| one.value);
-    let is_signed = values().any(|value| value < 0);
-    let is_narrow = if is_signed {
-        values().all(|value| i32::try_from(value).is_ok())
-    } else {
-        values().all(|value| u32::try_from(value).is_ok())
+fn enumeration(
+    output: &mut BtfBytes,
+    name: &str,
+    (size, is_signed): (u64, bool),
+    enumerators: &[Enumerator<'_>],
+) {
+    let is_signed = is_signed || Enumerator::any_negative(enumerators);
+    let has_32_bits = |one: &Enumerator<'_>| {
+        if is_signed {
+            i32::try_from(one.value).is_ok()
+        } else {
+            u32::try_from(one.value).is_ok()
+        }
     };
+    let is_narrow = size <= 4 && enumerators.iter().all(has_32_bits);
     let kind = if is_narrow { kind::ENUM } else { kind::ENUM64 };
     output.head(name, (kind, is_signed, enumerators.len()), low(size));
     for one in enumerators {
-        let value = one.value.cast_unsigned();
+        let value = one.bits();
         output.name(&one.name);
         output.word(low(value));
         if !is_narrow {

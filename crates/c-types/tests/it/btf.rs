@@ -39,14 +39,17 @@ fn graph() -> Graph<'static> {
         name: name.into(),
         value,
     };
-    let enumerators = vec![value("SMALL", -1), value("LARGE", 1 << 40)];
-    graph.add(Type::named(
-        "wide",
-        TypeKind::Enum {
+    let signed = vec![value("SMALL", -1), value("LARGE", 1 << 40)];
+    let unsigned = vec![value("TOP", 1 << 63), value("ALL", u64::MAX.into())];
+    let narrow = vec![value("NONE", 0)];
+    for (name, enumerators) in [("signed", signed), ("unsigned", unsigned), ("zero", narrow)] {
+        let kind = TypeKind::Enum {
             size: 8,
+            is_signed: name == "signed",
             enumerators,
-        },
-    ));
+        };
+        graph.add(Type::named(name, kind));
+    }
     let parameter = |name: &'static str, ty| Parameter {
         name: name.into(),
         ty: TypeId(ty),
@@ -60,7 +63,7 @@ fn graph() -> Graph<'static> {
         name: name.into(),
         ty: TypeId(ty),
     };
-    graph.functions = vec![name("f", 5)];
+    graph.functions = vec![name("f", 7)];
     graph.objects = vec![name("data", 2)];
     graph
 }

@@ -670,7 +670,7 @@ fn types_unrepresentable_in_btf_are_reported() {
 
 /// Files of CTF and of BTF with two conflicting units, with a sign in all of their names.
 fn named(folder: &TestFolder, file: &str, sign: &str) {
-    let unit = |count: i64| {
+    let unit = |count: i128| {
         let mut graph = Graph::new(8);
         let int = TypeKind::Integer(Number::with_size(4, Number::SIGNED));
         let int = graph.add(Type::named(format!("int{sign}"), int));
@@ -696,6 +696,7 @@ fn named(folder: &TestFolder, file: &str, sign: &str) {
             format!("list{sign}"),
             TypeKind::Enum {
                 size: 4,
+                is_signed: false,
                 enumerators: vec![one],
             },
         ));

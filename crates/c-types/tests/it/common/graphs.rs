@@ -34,7 +34,7 @@ fn kind(count: u32) -> impl Strategy<Value = TypeKind<'static>> {
     });
     let enumerator = (name(), any::<i32>()).prop_map(|(name, value)| Enumerator {
         name: name.into(),
-        value: i64::from(value),
+        value: i128::from(value),
     });
     let number = (0u64..1 << 33, any::<u8>(), any::<u8>(), any::<u16>());
     let number = number.prop_map(|(size, format, offset, bits)| Number {
@@ -77,8 +77,13 @@ fn kind(count: u32) -> impl Strategy<Value = TypeKind<'static>> {
                 size,
                 members
             }),
-        (0u64..9, proptest::collection::vec(enumerator, 0..4))
-            .prop_map(|(size, enumerators)| TypeKind::Enum { size, enumerators }),
+        (0u64..9, proptest::collection::vec(enumerator, 0..4)).prop_map(|(size, enumerators)| {
+            TypeKind::Enum {
+                size,
+                is_signed: Enumerator::any_negative(&enumerators),
+                enumerators,
+            }
+        }),
         (id, 0u64..9, any::<u16>(), any::<u16>()).prop_map(|(of, size, offset, bits)| {
             TypeKind::Slice {
                 of,

@@ -1,7 +1,7 @@
 //! Types as JSON (docs/json.md).
 
 use serde_json::{Value, json};
-use unspool_c_types::{Graph, RecordLayout, TypeId, TypeKind, TypedSymbol};
+use unspool_c_types::{Enumerator, Graph, RecordLayout, TypeId, TypeKind, TypedSymbol};
 
 use super::NamedDict;
 
@@ -71,7 +71,11 @@ pub(super) fn definition(graph: &Graph<'_>, id: TypeId) -> Value {
     match &ty.kind {
         TypeKind::Enum { enumerators, .. } => {
             let all = enumerators.iter();
-            let all = all.map(|one| json!({ "name": one.name, "value": one.value }));
+            let value = |one: &Enumerator<'_>| match i64::try_from(one.value) {
+                Ok(value) => json!(value),
+                Err(_) => json!(one.bits()),
+            };
+            let all = all.map(|one| json!({ "name": one.name, "value": value(one) }));
             object.insert("enumerators".to_owned(), all.collect());
         }
         TypeKind::Array { count, .. } => {
