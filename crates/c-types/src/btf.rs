@@ -4,11 +4,16 @@
 //! A header of 24 bytes, then the types, then the strings. Type 0 is `void`; every other type's id
 //! is its index. Functions and variables are among the types. So are locations of variables in
 //! sections and tags of declarations, both dropped here.
+//!
+//! A kernel module has *split* BTF: its ids and string offsets continue those of a base, the
+//! kernel's.
 
+mod base;
 mod error;
 mod read;
 mod write;
 
+pub use base::BtfBase;
 pub use error::BtfError;
 pub use read::BtfReading;
 pub use write::{BtfOmission, BtfWriter};

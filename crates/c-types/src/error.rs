@@ -30,6 +30,15 @@ pub enum CtfError {
         /// The first two bytes, in the byte order of the writing machine.
         found: u16,
     },
+    /// The CTF of FreeBSD and illumos.
+    #[error(
+        "offset {offset:#x}: the CTF of FreeBSD and illumos, another format of that name (magic {:#06x}): their ctfdump reads it",
+        crate::header::ILLUMOS_MAGIC
+    )]
+    Illumos {
+        /// Its offset.
+        offset: u64,
+    },
     /// An unknown version.
     #[error(
         "CTF version {version} at {offset:#x} is not supported; 1 to 4 are (4 is called CTFv3)"

@@ -8,6 +8,10 @@ use crate::error::CtfError;
 /// The first two bytes of every dictionary, as a number in the byte order of its writer.
 pub const MAGIC: u16 = 0xdff2;
 
+/// The first two bytes of the CTF of FreeBSD, illumos and other heirs of Solaris, which is another
+/// format.
+pub const ILLUMOS_MAGIC: u16 = 0xcff1;
+
 /// The format version of a dictionary. From version 2 on, the byte in the header is the version
 /// plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,6 +142,9 @@ impl DictHeader {
         ) {
             (MAGIC, _) => Endian::Little,
             (_, MAGIC) => Endian::Big,
+            (ILLUMOS_MAGIC, _) | (_, ILLUMOS_MAGIC) => {
+                return Err(CtfError::Illumos { offset: base });
+            }
             (found, _) => {
                 return Err(CtfError::Magic {
                     offset: base,

@@ -48,7 +48,7 @@ mod write;
 pub use abi::{Convention, Passing, PassingLocation, PassingPiece, PassingSignature};
 pub use aliases::Aliases;
 pub use archive::{ARCHIVE_MAGIC, CtfArchiveMember, SHARED, members};
-pub use btf::{BTF_MAGIC, BtfError, BtfOmission, BtfReading, BtfWriter};
+pub use btf::{BTF_MAGIC, BtfBase, BtfError, BtfOmission, BtfReading, BtfWriter};
 pub use bytes::Endian;
 pub use c_text::Definition;
 pub use compare::{Agreement, TypeDifference};
@@ -60,7 +60,7 @@ pub use graph::{
     Enumerator, Graph, Member, NameSpace, Number, Parameter, Qualifier, Tag, Type, TypeId,
     TypeKind, TypedSymbol,
 };
-pub use header::{CtfVersion, DictHeader, Flags, MAGIC};
+pub use header::{CtfVersion, DictHeader, Flags, ILLUMOS_MAGIC, MAGIC};
 pub use layout::{Hole, MemberLayout, RecordLayout};
 pub use link::{LinkOptions, LinkOutput, LinkUnit, Share, link};
 pub use objdump::ObjdumpText;

@@ -21,6 +21,21 @@ pub enum BtfError {
         /// The version's number.
         version: u8,
     },
+    /// Split BTF without its base.
+    #[error(
+        "split BTF: it has the types that a module adds to those of its base, and cannot be read without that (--base)"
+    )]
+    Split,
+    /// A base has no, or no single, counterpart of a type.
+    #[error(
+        "the base is another one: {count} of its types is {ty}, of the size that the module expects"
+    )]
+    BaseType {
+        /// The type.
+        ty: String,
+        /// `none` or `several`.
+        count: &'static str,
+    },
     /// A structure runs past the end of its container.
     #[error("{what} at {offset:#x}: {needed} bytes run past the end at {end:#x}")]
     Truncated {

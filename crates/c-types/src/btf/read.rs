@@ -1,8 +1,9 @@
 //! Reading BTF into a graph.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use super::{BTF_MAGIC, HEADER_BYTES, error::BtfError, kind};
+use super::{BTF_MAGIC, HEADER_BYTES, base::BtfBase, error::BtfError, kind};
 use crate::bytes::{Endian, size, wide};
 use crate::dict::UNKNOWN_NAME;
 use crate::graph::{
@@ -13,13 +14,18 @@ use crate::graph::{
 /// A graph, and the faults of its BTF.
 #[derive(Debug)]
 pub struct BtfReading<'a> {
-    /// The readable types, functions and variables. The type `void` is the last.
+    /// The readable types, functions and variables. The type `void` is the last; split BTF has its
+    /// base's. The base is the graph's parent.
     pub graph: Graph<'a>,
     /// The byte order of numbers.
     pub endian: Endian,
     /// One error for each entry that was not read, or only in part. Missing references are
     /// [`TypeId::NONE`].
     pub problems: Vec<BtfError>,
+    /// The graph's counterparts of its own ids, in order.
+    pub(super) slots: Vec<BtfTypeRef>,
+    pub(super) void: TypeId,
+    pub(super) strings: &'a [u8],
 }
 
 /// A stored type.
@@ -37,8 +43,8 @@ struct BtfRecord<'a> {
 }
 
 /// The graph's counterpart of an id of the file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum BtfTypeRef {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BtfTypeRef {
     Type(TypeId),
     /// A tag; its target replaces it.
     Alias(u32),
@@ -51,20 +57,72 @@ impl<'a> BtfReading<'a> {
     ///
     /// # Errors
     ///
-    /// The header is not one of BTF, or its parts are missing. Faults of single types are in
-    /// [`BtfReading::problems`].
+    /// The header is not one of BTF, its parts are missing, or it needs a base. Faults of single
+    /// types are in [`BtfReading::problems`].
     pub fn parse(bytes: &'a [u8], pointer_size: u64) -> Result<BtfReading<'a>, BtfError> {
-        let parts = BtfSections::parse(bytes)?;
+        BtfReading::read(&BtfSections::parse(bytes)?, pointer_size, None)
+    }
+
+    /// Reads all BTF of a section: linkers append the BTF of object files to each other. Split BTF
+    /// is read with its base.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BtfReading::parse`].
+    pub fn parse_all(
+        bytes: &'a [u8],
+        pointer_size: u64,
+        base: Option<&BtfBase<'a>>,
+    ) -> Result<Vec<BtfReading<'a>>, BtfError> {
+        let mut readings = Vec::new();
+        let mut at = 0;
+        loop {
+            let sections = BtfSections::parse(bytes.get(at..).unwrap_or_default())?;
+            readings.push(BtfReading::read(&sections, pointer_size, base)?);
+            // gcc's sections have no alignment, others four bytes.
+            let end = at.saturating_add(sections.end);
+            let is_next = |at: &usize| {
+                let rest = bytes.get(*at..).unwrap_or_default();
+                sections.endian.u16(rest, 0) == Some(BTF_MAGIC)
+            };
+            let mut places = [end, end.saturating_add(3) & !3].into_iter();
+            match places.find(is_next) {
+                Some(next) => at = next,
+                None => return Ok(readings),
+            }
+        }
+    }
+
+    /// Whether bytes are split BTF: the strings of other BTF begin with an empty one.
+    #[must_use]
+    pub fn is_split(bytes: &[u8]) -> bool {
+        BtfSections::parse(bytes).is_ok_and(|sections| sections.is_split())
+    }
+
+    fn read(
+        parts: &BtfSections<'a>,
+        pointer_size: u64,
+        base: Option<&BtfBase<'a>>,
+    ) -> Result<BtfReading<'a>, BtfError> {
+        if parts.is_split() && base.is_none() {
+            return Err(BtfError::Split);
+        }
+        let base = base.filter(|_| parts.is_split());
+        let (graph, inherited) = match base {
+            Some(base) => (Graph::with_parent(Arc::clone(&base.graph)), &*base.slots),
+            None => (Graph::new(pointer_size), &[][..]),
+        };
+        let first = u32::try_from(inherited.len()).unwrap_or(u32::MAX);
         let mut problems = Vec::new();
         let mut records = Vec::new();
-        for record in parts.records() {
+        for record in parts.records(first) {
             match record {
                 Ok(record) => records.push(record),
                 Err(problem) => problems.push(problem),
             }
         }
-        let mut slots = vec![BtfTypeRef::NoType];
-        let mut next = 1;
+        let mut slots = Vec::new();
+        let mut next = graph.last().saturating_add(1);
         for record in &records {
             slots.push(match record.kind {
                 kind::FUNC | kind::VAR | kind::DATASEC | kind::DECL_TAG => BtfTypeRef::NoType,
@@ -74,21 +132,28 @@ impl<'a> BtfReading<'a> {
             next += u32::from(matches!(slots.last(), Some(BtfTypeRef::Type(_))));
         }
         let mut reader = BtfGraphReader {
-            sections: &parts,
+            sections: parts,
+            base_strings: base.map_or(&[], |base| base.strings),
+            inherited,
             slots: &slots,
-            void: TypeId(next),
-            graph: Graph::new(pointer_size),
+            void: base.map_or(TypeId(next), |base| base.void),
+            graph,
             problems,
         };
         for record in &records {
             reader.add(record);
         }
-        let void = TypeKind::Integer(Number::with_size(0, Number::SIGNED));
-        reader.graph.add(Type::named("void", void));
+        if base.is_none() {
+            let void = TypeKind::Integer(Number::with_size(0, Number::SIGNED));
+            reader.graph.add(Type::named("void", void));
+        }
         Ok(BtfReading {
+            void: reader.void,
             graph: reader.graph,
             endian: parts.endian,
             problems: reader.problems,
+            slots,
+            strings: parts.strings,
         })
     }
 }
@@ -100,6 +165,8 @@ struct BtfSections<'a> {
     /// The offset of the types in the file.
     start: usize,
     strings: &'a [u8],
+    /// The number of bytes of all.
+    end: usize,
 }
 
 impl<'a> BtfSections<'a> {
@@ -135,24 +202,33 @@ impl<'a> BtfSections<'a> {
                 .ok_or(truncated(what, start, length))
         };
         let (start, types) = part("types", 8, 12)?;
-        let (_, strings) = part("strings", 16, 20)?;
+        let (strings_start, strings) = part("strings", 16, 20)?;
+        let ends = [
+            start + types.len(),
+            strings_start + strings.len(),
+            HEADER_BYTES,
+        ];
         Ok(BtfSections {
             endian,
             types,
             start,
             strings,
+            end: ends.into_iter().max().unwrap_or(header),
         })
     }
 
-    /// The types, up to the first of unknown size.
-    fn records(&self) -> impl Iterator<Item = Result<BtfRecord<'a>, BtfError>> {
+    fn is_split(&self) -> bool {
+        self.strings.first() != Some(&0)
+    }
+
+    /// The types, up to the first of unknown size. `id` is the id before the first.
+    fn records(&self, mut id: u32) -> impl Iterator<Item = Result<BtfRecord<'a>, BtfError>> {
         let mut at = 0;
-        let mut id = 0;
         std::iter::from_fn(move || {
             if at >= self.types.len() {
                 return None;
             }
-            id += 1;
+            id = id.saturating_add(1);
             let record = self.record(id, at);
             at = match &record {
                 Ok((_, end)) => *end,
@@ -192,12 +268,13 @@ impl<'a> BtfSections<'a> {
         };
         Ok((record, end))
     }
+}
 
-    fn name(&self, at: u32) -> Option<Cow<'a, str>> {
-        let rest = self.strings.get(size(u64::from(at))..)?;
-        let end = rest.iter().position(|byte| *byte == 0)?;
-        Some(String::from_utf8_lossy(rest.get(..end)?))
-    }
+/// The string at an offset.
+fn string(strings: &[u8], at: usize) -> Option<Cow<'_, str>> {
+    let rest = strings.get(at..)?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    Some(String::from_utf8_lossy(rest.get(..end)?))
 }
 
 /// The size in bytes of the data behind the three common numbers; `None` for an unknown kind.
@@ -215,6 +292,9 @@ fn width(kind: u8, count: u32) -> Option<usize> {
 
 struct BtfGraphReader<'p, 'a> {
     sections: &'p BtfSections<'a>,
+    base_strings: &'a [u8],
+    /// The counterparts of the base's ids, from 1 on, and of the own ones behind them.
+    inherited: &'p [BtfTypeRef],
     slots: &'p [BtfTypeRef],
     void: TypeId,
     graph: Graph<'a>,
@@ -380,15 +460,29 @@ impl<'a> BtfGraphReader<'_, 'a> {
     }
 
     fn name(&mut self, record: &BtfRecord<'a>, name: u32) -> Cow<'a, str> {
-        self.sections.name(name).unwrap_or_else(|| {
+        let at = size(u64::from(name));
+        let found = match at.checked_sub(self.base_strings.len()) {
+            Some(own) => string(self.sections.strings, own),
+            None => string(self.base_strings, at),
+        };
+        found.unwrap_or_else(|| {
             self.problems.push(BtfError::Name {
                 id: record.id,
                 offset: record.offset,
                 name,
-                size: wide(self.sections.strings.len()),
+                size: wide(self.base_strings.len() + self.sections.strings.len()),
             });
             UNKNOWN_NAME.into()
         })
+    }
+
+    /// The counterpart of an id; `None` if there is no such id.
+    fn slot(&self, id: u32) -> Option<BtfTypeRef> {
+        let index = size(u64::from(id.checked_sub(1)?));
+        match index.checked_sub(self.inherited.len()) {
+            Some(own) => self.slots.get(own).copied(),
+            None => self.inherited.get(index).copied(),
+        }
     }
 
     /// The graph's id for an id in the file.
@@ -396,11 +490,11 @@ impl<'a> BtfGraphReader<'_, 'a> {
         let mut at = id;
         let what = 'wrong: {
             // Tags can be chained, and in a broken file be circular.
-            for _ in 0..self.slots.len() {
-                match self.slots.get(size(u64::from(at))) {
+            for _ in 0..=self.inherited.len() + self.slots.len() {
+                match self.slot(at) {
                     _ if at == 0 => return self.void,
-                    Some(BtfTypeRef::Type(id)) => return *id,
-                    Some(BtfTypeRef::Alias(to)) => at = *to,
+                    Some(BtfTypeRef::Type(id)) => return id,
+                    Some(BtfTypeRef::Alias(to)) => at = to,
                     Some(BtfTypeRef::NoType) => break 'wrong "no type",
                     None => break 'wrong "not there",
                 }

@@ -60,6 +60,10 @@ pub(crate) struct CtfSource {
     /// they are corrected if .comment or DWARF names such a gcc.
     #[arg(long)]
     pub(crate) arrays_as_stored: bool,
+    /// The file with the types that a kernel module's BTF continues: the vmlinux that it was built
+    /// for, or that one's BTF. [default: the running kernel's, for its modules]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
 }
 
 /// Print all types of a file, and the functions and data that have them.
@@ -216,6 +220,9 @@ pub(crate) struct CtfToBtfArgs {
     /// Leave out the types of data, as pahole does.
     #[arg(long)]
     pub(crate) without_data: bool,
+    /// The file with the types that a kernel module's BTF continues, as in `dump`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
 }
 
 /// Compare the types of two versions of a library: what changed, and what breaks its users.
@@ -236,6 +243,12 @@ pub(crate) struct CtfDiffArgs {
     pub(crate) old: PathBuf,
     /// The new version.
     pub(crate) new: PathBuf,
+    /// The file with the types that a kernel module's BTF continues, as in `dump`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
+    /// The same for the new version, if it is of another kernel.
+    #[arg(long, value_name = "FILE", requires = "base")]
+    pub(crate) new_base: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

@@ -11,11 +11,12 @@ mod query;
 mod target;
 mod to_btf;
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_c_types::{BtfReading, CtfSection, CtfUnit, Graph, SHARED};
+use unspool_c_types::{CtfSection, CtfUnit, Graph, SHARED};
 
 use crate::args::ctf::{CtfAction, CtfArgs, CtfSource};
 use crate::commands::{MAX_PROBLEMS_PRINTED, report};
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
 
 /// The types of a CTF or BTF dictionary.
 struct NamedDict<'d> {
-    name: &'d str,
+    name: Cow<'d, str>,
     graph: Arc<Graph<'d>>,
     /// Its source, if that is CTF.
     ctf: Option<CtfUnit<'d>>,
@@ -74,7 +75,7 @@ fn each_file(
         let Some(stored) = input.types()? else {
             continue;
         };
-        let section;
+        let (section, base);
         let mut shown = match stored {
             StoredTypes::Ctf(bytes, elf) => {
                 section = CtfSection::open(bytes, elf).with_context(path)?;
@@ -93,27 +94,37 @@ fn each_file(
                 shown
             }
             StoredTypes::Btf(bytes, pointer_size) => {
-                let reading = BtfReading::parse(bytes, pointer_size).with_context(path)?;
-                report(input.path(), reading.problems.iter());
+                base = input.btf_base(source.base.as_deref())?;
+                let readings = input.read_btf(bytes, pointer_size, base.as_ref())?;
+                let problems: Vec<_> = readings.iter().flat_map(|one| &one.problems).collect();
+                report(input.path(), problems.iter());
+                let is_clean = problems.is_empty();
+                let dictionaries = readings.into_iter().enumerate();
+                let dictionaries = dictionaries.map(|(nth, reading)| NamedDict {
+                    name: if nth == 0 {
+                        SHARED.into()
+                    } else {
+                        format!("{SHARED}#{nth}").into()
+                    },
+                    graph: Arc::new(reading.graph),
+                    ctf: None,
+                });
+                let dictionaries: Vec<_> = dictionaries.collect();
                 LoadedDicts {
-                    is_archive: false,
+                    is_archive: dictionaries.len() > 1,
                     reversed_by: None,
-                    is_clean: reading.problems.is_empty(),
-                    dictionaries: vec![NamedDict {
-                        name: SHARED,
-                        graph: Arc::new(reading.graph),
-                        ctf: None,
-                    }],
+                    is_clean,
+                    dictionaries,
                 }
             }
         };
         if let Some(wanted) = &source.member {
-            let names: Vec<_> = shown.dictionaries.iter().map(|one| one.name).collect();
+            let names: Vec<_> = shown.dictionaries.iter().map(|one| &*one.name).collect();
             let names = names
                 .get(..MAX_PROBLEMS_PRINTED)
                 .unwrap_or(&names)
                 .join(", ");
-            shown.dictionaries.retain(|one| one.name == wanted);
+            shown.dictionaries.retain(|one| one.name == *wanted);
             if shown.dictionaries.is_empty() {
                 bail!("{} has no dictionary {wanted:?}; it has {names}", path());
             }
@@ -163,7 +174,7 @@ fn read<'d>(
     };
     arrays.report_unknown(input.path());
     let dictionaries = units.into_iter().map(|unit| NamedDict {
-        name: unit.name,
+        name: unit.name.into(),
         graph: Arc::clone(&unit.reading.graph),
         ctf: Some(unit),
     });

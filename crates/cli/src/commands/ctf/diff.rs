@@ -17,8 +17,10 @@ use crate::args::ctf::CtfDiffArgs;
 use crate::output::{self, EscapedText, ExitCodes};
 
 pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
-    let (changes, is_clean) = loaded::with_types(&args.old, |old| {
-        loaded::with_types(&args.new, |new| {
+    let base = args.base.as_deref();
+    let new_base = args.new_base.as_deref().or(base);
+    let (changes, is_clean) = loaded::with_types(&args.old, base, |old| {
+        loaded::with_types(&args.new, new_base, |new| {
             let (before, after) = (
                 InterfaceVersion::new(old, &args.old)?,
                 InterfaceVersion::new(new, &args.new)?,

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
                 ),
                 _ => {
                     if shown.is_archive {
-                        writeln!(out, "/* {} */\n", EscapedText(dictionary.name))?;
+                        writeln!(out, "/* {} */\n", EscapedText(&dictionary.name))?;
                     }
                     print_c(&mut out, &dictionary.graph)?;
                 }

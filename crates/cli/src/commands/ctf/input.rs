@@ -1,12 +1,14 @@
 //! The sources of types: ELF files, archives of them, bare CTF or BTF files.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use unspool_c_types::{
-    ARCHIVE_MAGIC, BTF_MAGIC, CtfUnit, ElfContext, ElfSymbol, MAGIC, SymbolKind, reverse_arrays,
+    ARCHIVE_MAGIC, BTF_MAGIC, BtfBase, BtfReading, CtfUnit, ElfContext, ElfSymbol, ILLUMOS_MAGIC,
+    MAGIC, SymbolKind, reverse_arrays,
 };
 use unspool_dwarf_types::{ArrayOrder, Producers, elf_context};
 use unspool_elf::{Container, ElfFile};
@@ -20,8 +22,17 @@ use crate::output;
 /// The section of CTF.
 pub(super) const SECTION: &str = ".ctf";
 
+/// The section of CTF in FreeBSD and illumos, another format.
+const ILLUMOS_SECTION: &str = ".SUNW_ctf";
+
 /// The section of BTF.
 pub(super) const BTF_SECTION: &str = ".BTF";
+
+/// The section of a module's own base: the names and sizes of the kernel's types that it uses.
+const BTF_BASE_SECTION: &str = ".BTF.base";
+
+/// The folder of the running kernel's BTF, and of its modules'.
+const KERNEL_BTF: &str = "/sys/kernel/btf";
 
 /// Stored types.
 pub(super) enum StoredTypes<'i> {
@@ -126,29 +137,124 @@ impl Input {
             }
             Input::Elf(file) => file,
         };
-        let Some(section) = file.section_named(SECTION)? else {
-            return Ok(None);
+        let section = match file.section_named(SECTION)? {
+            None => file.section_named(ILLUMOS_SECTION)?,
+            section => section,
         };
-        Ok(Some((section.data, elf_context(file)?)))
+        match section {
+            Some(section) => Ok(Some((section.data, elf_context(file)?))),
+            None => Ok(None),
+        }
     }
 
-    /// The types: CTF if there is any; `None` if there are none.
+    /// The types: CTF if there is any, else BTF; `None` if there are none.
     pub(super) fn types(&self) -> anyhow::Result<Option<StoredTypes<'_>>> {
+        let has_ctf = match self {
+            Input::Bare { bytes, .. } => !is_btf(bytes),
+            Input::Elf(file) => file.section_named(SECTION)?.is_some(),
+        };
+        if !has_ctf && let Some((bytes, pointer_size)) = self.btf()? {
+            return Ok(Some(StoredTypes::Btf(bytes, pointer_size)));
+        }
+        let section = self.section()?;
+        Ok(section.map(|(bytes, elf)| StoredTypes::Ctf(bytes, elf)))
+    }
+
+    /// The BTF as stored, and the size of the machine's pointers in bytes; `None` if there is none.
+    /// Relocations in objects for BPF are for its loader: they are of places in sections.
+    fn btf(&self) -> anyhow::Result<Option<(&[u8], u64)>> {
         match self {
-            Input::Bare { bytes, .. } if is_btf(bytes) => Ok(Some(StoredTypes::Btf(bytes, 8))),
-            Input::Elf(file) if file.section_named(SECTION)?.is_none() => {
-                let section = file.section_named(BTF_SECTION)?;
+            Input::Bare { bytes, .. } => Ok(is_btf(bytes).then_some((bytes, 8))),
+            Input::Elf(file) => {
                 let pointer_size = if file.word() == AddressSize::W64 {
                     8
                 } else {
                     4
                 };
-                Ok(section.map(|section| StoredTypes::Btf(section.data, pointer_size)))
+                let section = file.section_named(BTF_SECTION)?;
+                let stored = section.and_then(|section| {
+                    let start = usize::try_from(section.offset).ok()?;
+                    file.bytes()
+                        .get(start..start.checked_add(section.data.len())?)
+                });
+                Ok(stored.map(|bytes| (bytes, pointer_size)))
             }
-            _ => Ok(self
-                .section()?
-                .map(|(bytes, elf)| StoredTypes::Ctf(bytes, elf))),
         }
+    }
+
+    /// The file with the base of its BTF, if that needs one: the given one, else the running kernel
+    /// for its modules.
+    ///
+    /// # Errors
+    ///
+    /// It is a module of another kernel, or the base cannot be opened.
+    pub(super) fn btf_base(&self, base: Option<&Path>) -> anyhow::Result<Option<Input>> {
+        let Some((bytes, _)) = self.btf()? else {
+            return Ok(None);
+        };
+        if !BtfReading::is_split(bytes) {
+            return Ok(None);
+        }
+        let kernel = Path::new(KERNEL_BTF).join("vmlinux");
+        let base = match (base, self) {
+            (Some(base), _) => base,
+            (None, Input::Bare { path, .. }) if path.starts_with(KERNEL_BTF) => &kernel,
+            (None, Input::Elf(file)) if file.section_named(BTF_BASE_SECTION)?.is_none() => {
+                let Some(release) = module_release(file)? else {
+                    return Ok(None);
+                };
+                let running = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+                if running.trim_end() != release {
+                    bail!(
+                        "{} is a module of Linux {release}, and {} runs: give the types of its kernel by --base (its vmlinux, or that one's BTF)",
+                        self.path().display(),
+                        running.trim_end()
+                    );
+                }
+                &kernel
+            }
+            _ => return Ok(None),
+        };
+        for input in Input::open(base)? {
+            if input.btf()?.is_some() {
+                return Ok(Some(input));
+            }
+        }
+        bail!("{} has no BTF to be a base", base.display());
+    }
+
+    /// Reads BTF of the file. Its base is its own, found again in the given one if there is one.
+    pub(super) fn read_btf<'d>(
+        &'d self,
+        bytes: &'d [u8],
+        pointer_size: u64,
+        base: Option<&'d Input>,
+    ) -> anyhow::Result<Vec<BtfReading<'d>>> {
+        let parse = |bytes| BtfReading::parse(bytes, pointer_size);
+        let own = match self {
+            Input::Elf(file) if BtfReading::is_split(bytes) => {
+                file.section_named(BTF_BASE_SECTION)?
+            }
+            _ => None,
+        };
+        let path = |input: &Input| input.path().display().to_string();
+        let mut given = None;
+        if let Some(input) = base
+            && let Some((bytes, _)) = input.btf()?
+        {
+            let base = parse(bytes).and_then(BtfBase::new);
+            given = Some(base.with_context(|| path(input))?);
+        }
+        let base = match (own, given) {
+            (None, given) => given,
+            (Some(own), None) => Some(BtfBase::new(parse(own.data)?)?),
+            (Some(own), Some(given)) => {
+                let found = parse(own.data).and_then(|own| given.with_distilled(own));
+                Some(found.with_context(|| path(self))?)
+            }
+        };
+        let readings = BtfReading::parse_all(bytes, pointer_size, base.as_ref());
+        readings.with_context(|| path(self))
     }
 
     /// The gcc versions that made the file: from its `.comment`, else from its DWARF.
@@ -190,21 +296,33 @@ impl Input {
     }
 }
 
-/// Whether bytes start with the BTF magic.
-fn is_btf(bytes: &[u8]) -> bool {
+/// The release of the kernel that a file is a module of, from `.modinfo`; `None` if it is not a
+/// module.
+fn module_release(file: &ElfFile) -> anyhow::Result<Option<String>> {
+    let Some(info) = file.section_named(".modinfo")? else {
+        return Ok(None);
+    };
+    let mut fields = info.data.split(|byte| *byte == 0);
+    let magic = fields.find_map(|field| field.strip_prefix(b"vermagic="));
+    let release = magic.and_then(|magic| magic.split(|byte| *byte == b' ').next());
+    Ok(release.map(|release| String::from_utf8_lossy(release).into_owned()))
+}
+
+/// Whether bytes start with a magic number of 16 bits, in either byte order.
+fn starts_with(bytes: &[u8], magic: u16) -> bool {
     let start = bytes.first_chunk();
-    start.is_some_and(|magic| {
-        u16::from_le_bytes(*magic) == BTF_MAGIC || u16::from_be_bytes(*magic) == BTF_MAGIC
-    })
+    start.is_some_and(|start| [magic.to_le_bytes(), magic.to_be_bytes()].contains(start))
+}
+
+fn is_btf(bytes: &[u8]) -> bool {
+    starts_with(bytes, BTF_MAGIC)
 }
 
 /// Whether bytes start with the CTF or BTF magic.
 fn is_bare(bytes: &[u8]) -> bool {
-    let is_dict = bytes.first_chunk().is_some_and(|magic| {
-        u16::from_le_bytes(*magic) == MAGIC || u16::from_be_bytes(*magic) == MAGIC
-    });
     let archive = bytes.first_chunk().map(|magic| u64::from_le_bytes(*magic));
-    is_dict || archive == Some(ARCHIVE_MAGIC) || is_btf(bytes)
+    let magics = [MAGIC, ILLUMOS_MAGIC, BTF_MAGIC];
+    archive == Some(ARCHIVE_MAGIC) || magics.iter().any(|magic| starts_with(bytes, *magic))
 }
 
 /// The bytes of a bare CTF or BTF file, and of any pipe, which can be read only once.

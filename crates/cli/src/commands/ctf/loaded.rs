@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_c_types::{Aliases, BtfReading, CtfSection, Graph, LinkUnit, link};
+use unspool_c_types::{Aliases, CtfSection, Graph, LinkUnit, link};
 use unspool_dwarf_types::{SplitFiles, elf_context};
 use unspool_elf::ElfFile;
 
@@ -63,24 +63,28 @@ impl<'d> LoadedTypes<'d> {
 /// none of these is an error.
 pub(super) fn with_types<R>(
     path: &Path,
+    base: Option<&Path>,
     work: impl FnOnce(&LoadedTypes<'_>) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
     let inputs = Input::open(path)?;
+    let bases = inputs.iter().map(|input| input.btf_base(base));
+    let bases = bases.collect::<Result<Vec<_>, _>>()?;
     let context = || path.display().to_string();
     let mut sections = Vec::new();
     let mut btf = Vec::new();
     let mut is_clean = true;
-    for input in &inputs {
+    for (input, base) in inputs.iter().zip(&bases) {
         match input.types()? {
             Some(StoredTypes::Ctf(bytes, elf)) => {
                 let section = CtfSection::open(bytes, elf).with_context(context)?;
                 sections.push((input, section));
             }
             Some(StoredTypes::Btf(bytes, pointer_size)) => {
-                let reading = BtfReading::parse(bytes, pointer_size).with_context(context)?;
-                report(path, reading.problems.iter());
-                is_clean &= reading.problems.is_empty();
-                btf.push(Arc::new(reading.graph));
+                for reading in input.read_btf(bytes, pointer_size, base.as_ref())? {
+                    report(path, reading.problems.iter());
+                    is_clean &= reading.problems.is_empty();
+                    btf.push(Arc::new(reading.graph));
+                }
             }
             None => {}
         }

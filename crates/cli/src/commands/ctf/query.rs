@@ -87,7 +87,7 @@ fn answer(
             for (text, mut value) in find(&dictionary.graph) {
                 if format == Format::Text {
                     if shown.is_archive {
-                        writeln!(out, "/* {} */", EscapedText(dictionary.name))?;
+                        writeln!(out, "/* {} */", EscapedText(&dictionary.name))?;
                     }
                     write!(out, "{text}")?;
                 }

@@ -14,7 +14,8 @@ use crate::output::{self, ExitCodes};
 
 pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
     let mut is_clean = true;
-    let bytes = loaded::with_types(&args.file, |loaded: &LoadedTypes<'_>| {
+    let base = args.base.as_deref();
+    let bytes = loaded::with_types(&args.file, base, |loaded: &LoadedTypes<'_>| {
         is_clean = loaded.is_clean;
         let mut graph = loaded.one_graph();
         if let Some(elf) = loaded.elf() {
