@@ -2,13 +2,23 @@
 //! version.
 //!
 //! The interface is a list of functions and data. All types reachable from theirs are compared in
-//! both versions, shortest paths first. So each changed type is reported once, with its path.
+//! both versions, shortest paths first. So each changed type is reported once, with its path, and
+//! with all names that lead to it.
+
+mod exports;
+mod members;
+mod reach;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::graph::{Enumerator, Graph, Member, Qualifier, Type, TypeId, TypeKind, TypedSymbol};
+use crate::elf::SymbolKind;
+use crate::graph::{Enumerator, Graph, Member, Qualifier, Type, TypeId, TypeKind, UNKNOWN_TYPE};
+use exports::SymbolTypes;
+pub use exports::{Export, ExportName, Exports};
+use members::{counterparts, named_members};
+use reach::{Origin, Pairs};
 
 /// The effect of a change on programs built with the old version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,11 +29,84 @@ pub enum Compatibility {
     Breaking,
 }
 
+/// The kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// A function, data or a version is gone.
+    Removed,
+    /// It is new.
+    Added,
+    /// A symbol has another version, or is not the default one any more.
+    Version,
+    /// The name of the library is another one.
+    Soname,
+    /// Data is thread-local in one version only.
+    ThreadLocal,
+    /// A size in bytes, or a number of elements.
+    Size,
+    /// A type is another one.
+    Type,
+    /// A name or a qualifier of a type.
+    Name,
+    /// The number of parameters.
+    Parameters,
+    /// A member or an enumerator is gone.
+    MemberRemoved,
+    /// It is new.
+    MemberAdded,
+    /// It is elsewhere, has another width, or another value.
+    MemberMoved,
+    /// It has another name.
+    MemberRenamed,
+}
+
+impl ChangeKind {
+    /// All kinds.
+    pub const ALL: [ChangeKind; 13] = [
+        ChangeKind::Removed,
+        ChangeKind::Added,
+        ChangeKind::Version,
+        ChangeKind::Soname,
+        ChangeKind::ThreadLocal,
+        ChangeKind::Size,
+        ChangeKind::Type,
+        ChangeKind::Name,
+        ChangeKind::Parameters,
+        ChangeKind::MemberRemoved,
+        ChangeKind::MemberAdded,
+        ChangeKind::MemberMoved,
+        ChangeKind::MemberRenamed,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            ChangeKind::Removed => "removed",
+            ChangeKind::Added => "added",
+            ChangeKind::Version => "version",
+            ChangeKind::Soname => "soname",
+            ChangeKind::ThreadLocal => "thread-local",
+            ChangeKind::Size => "size",
+            ChangeKind::Type => "type",
+            ChangeKind::Name => "name",
+            ChangeKind::Parameters => "parameters",
+            ChangeKind::MemberRemoved => "member-removed",
+            ChangeKind::MemberAdded => "member-added",
+            ChangeKind::MemberMoved => "member-moved",
+            ChangeKind::MemberRenamed => "member-renamed",
+        }
+    }
+}
+
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceChange {
     /// The effect.
     pub compatibility: Compatibility,
+    /// The kind.
+    pub kind: ChangeKind,
     /// The changed function, data or type.
     pub subject: String,
     /// The difference.
@@ -31,19 +114,17 @@ pub struct InterfaceChange {
     /// The path from an exported name: `parse(1)->next`, with `()` for the return value, `(1)` for
     /// the first parameter, `[]` for elements. Empty for the names themselves.
     pub path: String,
+    /// All exported names that lead to it, in order; empty for the names themselves.
+    pub exports: Vec<String>,
 }
 
 /// One version of an interface.
 #[derive(Debug, Clone, Copy)]
 pub struct Interface<'i, 'a> {
-    /// Its types. Functions and data are looked up in its lists.
+    /// Its types.
     pub graph: &'i Graph<'a>,
-    /// The exported functions.
-    pub functions: &'i BTreeSet<String>,
-    /// The exported data.
-    pub objects: &'i BTreeSet<String>,
-    /// The thread-local data among these.
-    pub thread_locals: &'i BTreeSet<String>,
+    /// Its names. Their types are looked up in the graph's lists.
+    pub exports: &'i Exports,
 }
 
 /// The changes from an old version of an interface to a new one, breaking ones first. Empty if
@@ -53,59 +134,74 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<InterfaceChan
     let mut comparison = InterfaceComparison {
         old: old.graph,
         new: new.graph,
-        visited: HashSet::new(),
+        pairs: Pairs::default(),
         worklist: VecDeque::new(),
         steps: Vec::new(),
         changes: Vec::new(),
+        origins: Vec::new(),
     };
-    comparison.names("function", old.functions, new.functions);
-    comparison.names("data", old.objects, new.objects);
-    comparison.threads(old, new);
-    let (before, after) = (old.graph, new.graph);
-    let lists = [
-        (
-            old.functions,
-            by_name(&before.functions, &[]),
-            by_name(&after.functions, &[]),
-        ),
-        (
-            old.objects,
-            by_name(&before.objects, &before.variables),
-            by_name(&after.objects, &after.variables),
-        ),
-    ];
-    for (exported, old, new) in lists {
-        for name in exported {
-            if let (Some(one), Some(two)) = (old.get(name.as_str()), new.get(name.as_str())) {
-                comparison.queue(None, name.clone(), *one, *two);
-            }
-        }
-    }
+    let names = comparison.names(old, new);
     while let Some((one, two, step)) = comparison.worklist.pop_front() {
         comparison.pair(one, two, step);
     }
-    let mut changes = comparison.changes;
+    let InterfaceComparison {
+        pairs,
+        mut changes,
+        origins,
+        ..
+    } = comparison;
+    let with_origins = changes.iter_mut().zip(&origins);
+    let mut open: Vec<_> = with_origins
+        .filter_map(|(change, origin)| Some((change, (*origin)?)))
+        .collect();
+    let found = pairs.exports(open.iter().map(|(_, origin)| *origin));
+    for ((change, _), found) in open.iter_mut().zip(found) {
+        let names = found.iter().filter_map(|number| names.get(*number));
+        change.exports = names.cloned().collect();
+    }
     changes.sort_by_key(|change| std::cmp::Reverse(change.compatibility));
     changes
 }
 
-/// The types of names: the first type in these lists, in order.
-fn by_name<'s>(
-    first: &'s [TypedSymbol<'_>],
-    then: &'s [TypedSymbol<'_>],
-) -> HashMap<&'s str, TypeId> {
-    let all = first.iter().chain(then).rev();
-    all.map(|one| (&*one.name, one.ty)).collect()
-}
+const BREAKS: Compatibility = Compatibility::Breaking;
+const FINE: Compatibility = Compatibility::Compatible;
 
 struct InterfaceComparison<'g, 'a, 'b> {
     old: &'g Graph<'a>,
     new: &'g Graph<'b>,
-    visited: HashSet<(TypeId, TypeId)>,
+    pairs: Pairs,
     worklist: VecDeque<(TypeId, TypeId, usize)>,
-    /// The path to each pair: the previous pair, and the step from it.
-    steps: Vec<(Option<usize>, String)>,
+    /// The path to each pair.
+    steps: Vec<Step>,
     changes: Vec<InterfaceChange>,
+    /// The origin of each change; `None` for the names themselves.
+    origins: Vec<Option<Origin>>,
+}
+
+/// A step on the path to a pair.
+struct Step {
+    /// The step before; `None` for an exported name.
+    from: Option<usize>,
+    text: String,
+    /// The name, or the pair that the step leaves.
+    origin: Origin,
+}
+
+/// A pair of types, or a way to one: where a change is.
+#[derive(Clone, Copy)]
+struct Place {
+    step: usize,
+    origin: Origin,
+    types: (TypeId, TypeId),
+    /// The types behind typedefs and qualifiers.
+    behind: (TypeId, TypeId),
+}
+
+impl Place {
+    /// The step and the pair that the next step leaves.
+    fn next(self) -> (Option<usize>, Origin) {
+        (Some(self.step), self.origin)
+    }
 }
 
 /// A type behind typedefs and qualifiers, and these.
@@ -151,46 +247,103 @@ fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
 }
 
 impl<'g> InterfaceComparison<'g, '_, '_> {
-    /// Reports removed and new names.
-    fn names(&mut self, what: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
-        let gone = old
-            .difference(new)
-            .map(|name| (name, Compatibility::Breaking, "is gone"));
-        let added = new
-            .difference(old)
-            .map(|name| (name, Compatibility::Compatible, "is new"));
-        let changes = gone
-            .chain(added)
-            .map(|(name, effect, said)| InterfaceChange {
-                compatibility: effect,
-                subject: format!("{what} {name}"),
-                message: said.to_owned(),
-                path: String::new(),
-            });
-        self.changes.extend(changes);
+    /// Reports removed, new and changed names, and queues the types of the others. Returns these
+    /// names.
+    fn names(&mut self, old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<String> {
+        let (old_types, new_types) = (SymbolTypes::new(old.graph), SymbolTypes::new(new.graph));
+        let mut compared = Vec::new();
+        let mut found = BTreeSet::new();
+        for (name, export) in &old.exports.symbols {
+            let Some((other_name, other)) = new.exports.counterpart(name) else {
+                self.name(BREAKS, ChangeKind::Removed, symbol(name, export), "is gone");
+                continue;
+            };
+            found.insert(other_name);
+            self.export((name, export), (other_name, other));
+            let types = (old_types.of(name, export), new_types.of(other_name, other));
+            if let (Some(one), Some(two)) = types {
+                let origin = Origin::Export(compared.len());
+                let text = export_name(name, export);
+                compared.push(text.clone());
+                self.queue((None, origin), text, one, two);
+            } else if let (SymbolKind::Object, Some(one), Some(two)) =
+                (name.kind, export.size, other.size)
+                && one != two
+            {
+                // Programs may have a copy of it, of the old size.
+                let what = format!("has {two} bytes, had {one}");
+                self.name(BREAKS, ChangeKind::Size, symbol(name, export), what);
+            }
+        }
+        let added = new.exports.symbols.iter();
+        for (name, export) in added.filter(|(name, _)| !found.contains(name)) {
+            self.name(FINE, ChangeKind::Added, symbol(name, export), "is new");
+        }
+        for version in old.exports.versions.difference(&new.exports.versions) {
+            let subject = format!("version {version}");
+            self.name(BREAKS, ChangeKind::Removed, subject, "is gone");
+        }
+        match (&old.exports.soname, &new.exports.soname) {
+            (Some(one), two) if Some(one) != two.as_ref() => {
+                let two = two.as_deref().unwrap_or("none");
+                let what = format!("is {two}, was {one}");
+                self.name(BREAKS, ChangeKind::Soname, "SONAME".to_owned(), what);
+            }
+            _ => {}
+        }
+        compared
     }
 
-    /// Reports data that is thread-local in one version only: code accesses it in another way.
-    fn threads(&mut self, old: Interface<'_, '_>, new: Interface<'_, '_>) {
-        for name in old.objects.intersection(new.objects) {
-            let is_own = |version: Interface<'_, '_>| version.thread_locals.contains(name);
-            let what = match (is_own(old), is_own(new)) {
-                (false, true) => "is each thread's own, was one for all",
-                (true, false) => "is one for all threads, was each thread's own",
-                _ => continue,
-            };
-            self.changes.push(InterfaceChange {
-                compatibility: Compatibility::Breaking,
-                subject: format!("data {name}"),
-                message: what.to_owned(),
-                path: String::new(),
-            });
+    /// Compares what two symbols are, apart from their types.
+    fn export(&mut self, old: (&ExportName, &Export), new: (&ExportName, &Export)) {
+        let ((name, export), (other_name, other)) = (old, new);
+        // Code accesses thread-local data in another way.
+        let what = match (export.is_thread_local, other.is_thread_local) {
+            (false, true) => Some("is each thread's own, was one for all"),
+            (true, false) => Some("is one for all threads, was each thread's own"),
+            _ => None,
+        };
+        if let Some(what) = what {
+            self.name(BREAKS, ChangeKind::ThreadLocal, symbol(name, export), what);
         }
+        let what = match (&name.version, &other_name.version) {
+            (None, Some(version)) => format!("has the version {version}, had none"),
+            _ if other.is_superseded && !export.is_superseded => {
+                "is not what programs get that are linked now".to_owned()
+            }
+            _ => return,
+        };
+        self.name(FINE, ChangeKind::Version, symbol(name, export), what);
+    }
+
+    /// Reports a change of a name.
+    fn name(
+        &mut self,
+        compatibility: Compatibility,
+        kind: ChangeKind,
+        subject: String,
+        message: impl Into<String>,
+    ) {
+        self.origins.push(None);
+        self.changes.push(InterfaceChange {
+            compatibility,
+            kind,
+            subject,
+            message: message.into(),
+            path: String::new(),
+            exports: Vec::new(),
+        });
     }
 
     /// Queues the two types that a step reaches.
-    fn queue(&mut self, from: Option<usize>, step: String, one: TypeId, two: TypeId) {
-        self.steps.push((from, step));
+    fn queue(
+        &mut self,
+        (from, origin): (Option<usize>, Origin),
+        text: String,
+        one: TypeId,
+        two: TypeId,
+    ) {
+        self.steps.push(Step { from, text, origin });
         self.worklist.push_back((one, two, self.steps.len() - 1));
     }
 
@@ -198,9 +351,9 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
     fn path(&self, step: usize) -> String {
         let mut parts = Vec::new();
         let mut at = Some(step);
-        while let Some((from, part)) = at.and_then(|at| self.steps.get(at)) {
-            parts.push(part.as_str());
-            at = *from;
+        while let Some(step) = at.and_then(|at| self.steps.get(at)) {
+            parts.push(step.text.as_str());
+            at = step.from;
         }
         let path: String = parts.into_iter().rev().collect();
         path.replace("->.", "->")
@@ -208,71 +361,104 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
 
     fn report(
         &mut self,
-        compatibility: Compatibility,
+        (compatibility, kind): (Compatibility, ChangeKind),
         subject: impl Into<String>,
         what: String,
-        step: usize,
+        at: Place,
     ) {
+        self.origins.push(Some(at.origin));
         self.changes.push(InterfaceChange {
             compatibility,
+            kind,
             subject: subject.into(),
             message: what,
-            path: self.path(step),
+            path: self.path(at.step),
+            exports: Vec::new(),
         });
     }
 
     fn pair(&mut self, one: TypeId, two: TypeId, step: usize) {
+        let Some(origin) = self.steps.get(step).map(|step| step.origin) else {
+            return;
+        };
         let (old, new) = (resolve(self.old, one), resolve(self.new, two));
-        let (said, says) = (self.old.declare(one, ""), self.new.declare(two, ""));
+        let at = Place {
+            step,
+            origin,
+            types: (one, two),
+            behind: (old.id, new.id),
+        };
         let is_only_named = old.ty.is_some_and(|ty| ty.own_name().is_empty());
         let is_named_anew = old.name != new.name && !is_only_named;
-        if said != says && (old.qualifiers != new.qualifiers || is_named_anew) {
+        if old.qualifiers != new.qualifiers || is_named_anew {
+            let (said, says) = self.texts(at.types);
             // Programs that write to data that has become constant crash.
-            let is_data = self.steps.get(step).is_some_and(|(from, _)| from.is_none());
+            let is_data = matches!(origin, Origin::Export(_));
             let is_closed = new.qualifiers.contains("const") && !old.qualifiers.contains("const");
             let effect = if is_data && is_closed {
                 Compatibility::Breaking
             } else {
                 Compatibility::Compatible
             };
-            self.report(effect, self.path(step), differs(&said, &says), step);
+            if said != says {
+                self.report_here((effect, ChangeKind::Name), differs(&said, &says), at);
+            }
         }
-        if !self.visited.insert((old.id, new.id)) {
+        let (pair, is_new) = self.pairs.add(old.id, new.id, origin);
+        if !is_new {
             return;
         }
+        let origin = Origin::Pair(pair);
+        let at = Place { origin, ..at };
         match (old.ty, new.ty) {
-            (Some(old), Some(new)) => self.types((old, &said), (new, &says), step),
+            (Some(old), Some(new)) => self.types(old, new, at),
             (None, None) => {}
-            _ => self.report(
-                Compatibility::Breaking,
-                self.path(step),
-                differs(&said, &says),
-                step,
-            ),
+            _ => self.report_other(BREAKS, at),
         }
     }
 
-    fn types(
-        &mut self,
-        (old, said): (&'g Type<'_>, &str),
-        (new, says): (&'g Type<'_>, &str),
-        step: usize,
-    ) {
+    /// The texts of two types.
+    fn texts(&self, (one, two): (TypeId, TypeId)) -> (String, String) {
+        (self.old.declare(one, ""), self.new.declare(two, ""))
+    }
+
+    /// Reports a change of what a path leads to.
+    fn report_here(&mut self, change: (Compatibility, ChangeKind), what: String, at: Place) {
+        self.report(change, self.path(at.step), what, at);
+    }
+
+    /// Reports that a type is another one.
+    fn report_other(&mut self, compatibility: Compatibility, at: Place) {
+        let (said, says) = self.texts(at.types);
+        let (behind, now_behind) = self.texts(at.behind);
+        let what = if said != says {
+            differs(&said, &says)
+        } else if behind != now_behind {
+            format!("is {says} ({now_behind}), was {said} ({behind})")
+        } else {
+            format!("is another {says} than it was")
+        };
+        self.report_here((compatibility, ChangeKind::Type), what, at);
+    }
+
+    fn types(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, at: Place) {
         match (&old.kind, &new.kind) {
-            (TypeKind::Unknown, TypeKind::Unknown) => {}
+            // CTF does not say what such a type is; DWARF gives it a name.
+            (TypeKind::Unknown, TypeKind::Unknown) => {
+                let is_known = [old, new].iter().all(|ty| ty.name != UNKNOWN_TYPE);
+                if is_known && old.name != new.name {
+                    self.report_other(BREAKS, at);
+                }
+            }
             (TypeKind::Integer(one), TypeKind::Integer(two))
             | (TypeKind::Float(one), TypeKind::Float(two)) => {
-                let effect = if one == two {
-                    Compatibility::Compatible
-                } else {
-                    Compatibility::Breaking
-                };
+                let effect = if one == two { FINE } else { BREAKS };
                 if one != two || old.name != new.name {
-                    self.report(effect, self.path(step), differs(said, says), step);
+                    self.report_other(effect, at);
                 }
             }
             (TypeKind::Pointer(one), TypeKind::Pointer(two)) => {
-                self.queue(Some(step), "->".to_owned(), *one, *two);
+                self.queue(at.next(), "->".to_owned(), *one, *two);
             }
             (
                 TypeKind::Array { element, count, .. },
@@ -284,9 +470,9 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             ) => {
                 if count != others {
                     let what = format!("has {others} elements, had {count}");
-                    self.report(Compatibility::Breaking, self.path(step), what, step);
+                    self.report_here((BREAKS, ChangeKind::Size), what, at);
                 }
-                self.queue(Some(step), "[]".to_owned(), *element, *other);
+                self.queue(at.next(), "[]".to_owned(), *element, *other);
             }
             (
                 TypeKind::Slice {
@@ -300,47 +486,27 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 },
             ) => {
                 if (bits, offset) != (more, others) {
-                    self.report(
-                        Compatibility::Breaking,
-                        self.path(step),
-                        differs(said, says),
-                        step,
-                    );
+                    self.report_other(BREAKS, at);
                 }
-                self.queue(Some(step), String::new(), *of, *other);
+                self.queue(at.next(), String::new(), *of, *other);
             }
             (TypeKind::Function { .. }, TypeKind::Function { .. }) => {
-                self.functions(old, new, step);
+                self.functions(old, new, at);
             }
             (TypeKind::Record { tag, .. }, TypeKind::Record { tag: other, .. }) if tag == other => {
-                self.records((old, said), (new, says), step);
+                self.records(old, new, at);
             }
             (TypeKind::Enum { .. }, TypeKind::Enum { .. }) => {
-                self.enums((old, said), (new, says), step);
+                self.enums(old, new, at);
             }
             // Code that only has the tag depends on nothing else.
             (TypeKind::Forward(_), _) | (_, TypeKind::Forward(_))
-                if old.tag() == new.tag() && old.tag().is_some() =>
-            {
-                if old.own_name() != new.own_name() {
-                    self.report(
-                        Compatibility::Breaking,
-                        self.path(step),
-                        differs(said, says),
-                        step,
-                    );
-                }
-            }
-            _ => self.report(
-                Compatibility::Breaking,
-                self.path(step),
-                differs(said, says),
-                step,
-            ),
+                if old.tag() == new.tag() && old.own_name() == new.own_name() => {}
+            _ => self.report_other(BREAKS, at),
         }
     }
 
-    fn functions(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, step: usize) {
+    fn functions(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, at: Place) {
         let (
             TypeKind::Function {
                 returns,
@@ -361,7 +527,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         if !is_open(parameters.len(), *is_variadic) && !is_open(others.len(), *varies) {
             if parameters.len() != others.len() {
                 let what = format!("has {} parameters, had {}", others.len(), parameters.len());
-                self.report(Compatibility::Breaking, self.path(step), what, step);
+                self.report_here((BREAKS, ChangeKind::Parameters), what, at);
             }
             if is_variadic != varies {
                 let what = if *varies {
@@ -369,42 +535,35 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 } else {
                     "takes no more parameters (...)"
                 };
-                self.report(
-                    Compatibility::Breaking,
-                    self.path(step),
-                    what.to_owned(),
-                    step,
-                );
+                self.report_here((BREAKS, ChangeKind::Parameters), what.to_owned(), at);
             }
         }
-        self.queue(Some(step), "()".to_owned(), *returns, *other);
+        self.queue(at.next(), "()".to_owned(), *returns, *other);
         for (nth, (one, two)) in (1..).zip(parameters.iter().zip(others)) {
-            self.queue(Some(step), format!("({nth})"), one.ty, two.ty);
+            self.queue(at.next(), format!("({nth})"), one.ty, two.ty);
         }
     }
 
     /// Compares tags and sizes of structures and enumerations.
     fn tags_and_sizes(
         &mut self,
-        (old, said, size): (&Type<'_>, &str, u64),
-        (new, says, other): (&Type<'_>, &str, u64),
-        step: usize,
+        (old, size): (&Type<'_>, u64),
+        (new, other): (&Type<'_>, u64),
+        at: Place,
     ) {
+        let said = self.texts(at.types).0;
         if old.own_name() != new.own_name() {
-            self.report(Compatibility::Compatible, said, differs(said, says), step);
+            let (behind, now_behind) = self.texts(at.behind);
+            let what = differs(&behind, &now_behind);
+            self.report((FINE, ChangeKind::Name), &*said, what, at);
         }
         if size != other {
             let what = format!("has {other} bytes, had {size}");
-            self.report(Compatibility::Breaking, said, what, step);
+            self.report((BREAKS, ChangeKind::Size), said, what, at);
         }
     }
 
-    fn records(
-        &mut self,
-        (old, said): (&'g Type<'_>, &str),
-        (new, says): (&'g Type<'_>, &str),
-        step: usize,
-    ) {
+    fn records(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, at: Place) {
         let (
             TypeKind::Record { size, members, .. },
             TypeKind::Record {
@@ -416,52 +575,35 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         else {
             return;
         };
-        self.tags_and_sizes((old, said, *size), (new, says, *other), step);
-        let (members, others) = (
-            with_dwarf_bit_fields(self.old, members),
-            with_dwarf_bit_fields(self.new, others),
-        );
-        let mut matched = BTreeSet::new();
-        for member in &members {
-            let found = find(member, &others).or_else(|| self.renamed(member, &members, &others));
-            let Some((at, found)) = found else {
-                let what = format!("has no member {} any more", declaration(self.old, member));
-                self.report(Compatibility::Breaking, said, what, step);
-                continue;
-            };
-            matched.insert(at);
-            self.member(said, member, found, step);
+        self.tags_and_sizes((old, *size), (new, *other), at);
+        let said = &*self.texts(at.types).0;
+        let members = named_members(self.old, members);
+        let others = named_members(self.new, others);
+        let has_same_size = |one, two| self.old.size(one) == self.new.size(two);
+        let found = counterparts(&members, &others, has_same_size);
+        for (member, found) in members.iter().zip(&found) {
+            match found.and_then(|at| others.get(at)) {
+                Some(found) => self.member(said, member, found, at),
+                None => {
+                    let what = format!("has no member {} any more", member.name);
+                    self.report((BREAKS, ChangeKind::MemberRemoved), said, what, at);
+                }
+            }
         }
-        for (_, member) in others
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| !matched.contains(at))
-        {
-            let what = format!("has a new member {}", declaration(self.new, member));
-            self.report(Compatibility::Compatible, said, what, step);
+        let found: BTreeSet<usize> = found.into_iter().flatten().collect();
+        for (nth, member) in others.iter().enumerate() {
+            if !found.contains(&nth) {
+                let what = format!("has a new member {}", member.name);
+                self.report((FINE, ChangeKind::MemberAdded), said, what, at);
+            }
         }
     }
 
-    /// The member at another's offset with a new name.
-    fn renamed<'m, 'n>(
-        &self,
-        member: &Member<'_>,
-        members: &[Member<'_>],
-        others: &'m [Member<'n>],
-    ) -> Option<(usize, &'m Member<'n>)> {
-        let mut others = others.iter().enumerate();
-        others.find(|(_, other)| {
-            let is_same_place = (other.offset, other.bits) == (member.offset, member.bits);
-            let is_new = !other.name.is_empty() && find(other, members).is_none();
-            is_same_place && is_new && self.old.size(member.ty) == self.new.size(other.ty)
-        })
-    }
-
-    fn member(&mut self, said: &str, member: &Member<'_>, found: &Member<'_>, step: usize) {
-        let name = declaration(self.old, member);
+    fn member(&mut self, said: &str, member: &Member<'_>, found: &Member<'_>, at: Place) {
+        let name = &member.name;
         if member.name != found.name {
-            let what = format!("calls {name} {}", declaration(self.new, found));
-            self.report(Compatibility::Compatible, said, what, step);
+            let what = format!("calls {name} {}", found.name);
+            self.report((FINE, ChangeKind::MemberRenamed), said, what, at);
         }
         if member.offset != found.offset {
             let what = format!(
@@ -469,7 +611,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 byte_position(found.offset),
                 byte_position(member.offset)
             );
-            self.report(Compatibility::Breaking, said, what, step);
+            self.report((BREAKS, ChangeKind::MemberMoved), said, what, at);
         }
         if member.bits != found.bits {
             let bits = |bits: Option<u16>| bits.map_or("all".to_owned(), |bits| bits.to_string());
@@ -478,17 +620,12 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 bits(found.bits),
                 bits(member.bits)
             );
-            self.report(Compatibility::Breaking, said, what, step);
+            self.report((BREAKS, ChangeKind::MemberMoved), said, what, at);
         }
-        self.queue(Some(step), format!(".{}", member.name), member.ty, found.ty);
+        self.queue(at.next(), format!(".{}", member.name), member.ty, found.ty);
     }
 
-    fn enums(
-        &mut self,
-        (old, said): (&'g Type<'_>, &str),
-        (new, says): (&'g Type<'_>, &str),
-        step: usize,
-    ) {
+    fn enums(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, at: Place) {
         let (
             TypeKind::Enum {
                 size, enumerators, ..
@@ -502,68 +639,35 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         else {
             return;
         };
-        self.tags_and_sizes((old, said, *size), (new, says, *other), step);
-        let find = |name: &str, all: &[Enumerator<'_>]| {
-            let found = all.iter().find(|one| one.name == name);
-            found.map(|one| one.value)
+        self.tags_and_sizes((old, *size), (new, *other), at);
+        let said = &*self.texts(at.types).0;
+        let values = |all: &'g [Enumerator<'_>]| {
+            let values = all.iter().rev().map(|one| (&*one.name, one.value));
+            values.collect::<HashMap<_, _>>()
         };
+        let (known, now) = (values(enumerators), values(others));
+        // Enumerations of broken files can have equal names.
+        let all: HashSet<_> = others.iter().map(|one| (&*one.name, one.value)).collect();
         for one in enumerators {
-            match find(&one.name, others) {
-                Some(value) if value == one.value => {}
+            if all.contains(&(&*one.name, one.value)) {
+                continue;
+            }
+            let (kind, what) = match now.get(&*one.name) {
                 Some(value) => {
                     let what = format!("has {} = {value}, had {}", one.name, one.value);
-                    self.report(Compatibility::Breaking, said, what, step);
+                    (ChangeKind::MemberMoved, what)
                 }
                 None => {
                     let what = format!("has no {} = {} any more", one.name, one.value);
-                    self.report(Compatibility::Breaking, said, what, step);
+                    (ChangeKind::MemberRemoved, what)
                 }
-            }
+            };
+            self.report((BREAKS, kind), said, what, at);
         }
-        for one in others
-            .iter()
-            .filter(|one| find(&one.name, enumerators).is_none())
-        {
+        for one in others.iter().filter(|one| !known.contains_key(&*one.name)) {
             let what = format!("has a new {} = {}", one.name, one.value);
-            self.report(Compatibility::Compatible, said, what, step);
+            self.report((FINE, ChangeKind::MemberAdded), said, what, at);
         }
-    }
-}
-
-/// Members with bit-fields in the form of DWARF and BTF: the member has the width. In CTF its type
-/// is a part of an integer.
-fn with_dwarf_bit_fields<'a>(graph: &Graph<'a>, members: &[Member<'a>]) -> Vec<Member<'a>> {
-    let field = |member: &Member<'a>| match graph.get(member.ty).map(|ty| &ty.kind) {
-        Some(TypeKind::Slice {
-            of, bits, offset, ..
-        }) => Member {
-            name: member.name.clone(),
-            ty: *of,
-            offset: member.offset.saturating_add(u64::from(*offset)),
-            bits: Some(*bits),
-        },
-        _ => member.clone(),
-    };
-    members.iter().map(field).collect()
-}
-
-/// The counterpart of a member: by its name, or for an unnamed one by its offset.
-fn find<'m, 'a>(member: &Member<'_>, others: &'m [Member<'a>]) -> Option<(usize, &'m Member<'a>)> {
-    let mut others = others.iter().enumerate();
-    others.find(|(_, other)| {
-        if member.name.is_empty() {
-            other.name.is_empty() && other.offset == member.offset
-        } else {
-            other.name == member.name
-        }
-    })
-}
-
-fn declaration(graph: &Graph<'_>, member: &Member<'_>) -> String {
-    if member.name.is_empty() {
-        graph.declare(member.ty, "")
-    } else {
-        member.name.to_string()
     }
 }
 
@@ -577,4 +681,22 @@ fn byte_position(bits: u64) -> String {
 
 fn differs(old: &str, new: &str) -> String {
     format!("is {new}, was {old}")
+}
+
+/// An exported name as in a path: one that programs do not get when they are linked has its
+/// version.
+fn export_name(name: &ExportName, export: &Export) -> String {
+    match &name.version {
+        Some(version) if export.is_superseded => format!("{}@{version}", name.name),
+        _ => name.name.clone(),
+    }
+}
+
+/// An exported name as a subject.
+fn symbol(name: &ExportName, export: &Export) -> String {
+    let kind = match name.kind {
+        SymbolKind::Function => "function",
+        SymbolKind::Object => "data",
+    };
+    format!("{kind} {}", export_name(name, export))
 }

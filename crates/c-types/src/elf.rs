@@ -22,6 +22,10 @@ pub struct ElfContext<'a> {
     pub symtab: &'a [u8],
     /// `.dynsym`, as in the file.
     pub dynsym: &'a [u8],
+    /// `.gnu.version`, as in the file: the version of each symbol in `.dynsym`.
+    pub symbol_versions: &'a [u8],
+    /// `.gnu.version_d`, as in the file: the versions that the file defines.
+    pub version_definitions: &'a [u8],
     /// The byte order of numbers in it.
     pub endian: Endian,
     /// Whether addresses have eight bytes, not four.
@@ -42,6 +46,8 @@ pub enum SymbolKind {
 pub struct ElfSymbol<'a> {
     /// What it names.
     pub kind: SymbolKind,
+    /// Its index in the symbol table.
+    pub index: usize,
     /// Its name.
     pub name: Cow<'a, str>,
     /// Whether other files can use it: it is not local.
@@ -109,11 +115,46 @@ impl<'a> ElfContext<'a> {
         let entry = if self.is_64 { 24 } else { 16 };
         table
             .chunks_exact(entry)
-            .filter_map(move |bytes| self.symbol(bytes, strings))
+            .enumerate()
+            .filter_map(move |(index, bytes)| self.symbol(index, bytes, strings))
+    }
+
+    /// The version's number of a symbol in `.dynsym`, and whether the symbol is only for programs
+    /// that ask for that version (LSB 5.0, "Symbol Versioning"). `None` if there is none.
+    pub(crate) fn symbol_version(self, index: usize) -> Option<(u16, bool)> {
+        const HIDDEN: u16 = 1 << 15;
+        let version = self
+            .endian
+            .u16(self.symbol_versions, index.checked_mul(2)?)?;
+        Some((version & !HIDDEN, version & HIDDEN != 0))
+    }
+
+    /// The versions that the file defines, by their numbers, without that of its own name.
+    pub(crate) fn version_definitions(self) -> impl Iterator<Item = (u16, String)> {
+        const BASE: u16 = 1;
+        let bytes = self.version_definitions;
+        let mut at = Some(0_usize);
+        let definitions = std::iter::from_fn(move || {
+            let entry = bytes.get(at?..)?;
+            let half = |at| self.endian.u16(entry, at);
+            let word = |at| Some(size(u64::from(self.endian.u32(entry, at)?)));
+            let (flags, number) = (half(2)?, half(4)?);
+            let name = self.endian.u32(entry, word(12)?)?;
+            let next = word(16)?;
+            at = at?.checked_add(next).filter(|_| next > 0);
+            Some((flags, number, name))
+        });
+        definitions
+            .filter(|(flags, ..)| flags & BASE == 0)
+            .filter_map(move |(_, number, name)| {
+                let name = self.strings.dynstr.get(size(u64::from(name))..)?;
+                let name = name.split(|byte| *byte == 0).next()?;
+                Some((number, String::from_utf8_lossy(name).into_owned()))
+            })
     }
 
     /// The symbol of an entry, if it is a definition of a function or of data, and its ELF type.
-    fn symbol(self, bytes: &[u8], strings: &'a [u8]) -> Option<(u8, ElfSymbol<'a>)> {
+    fn symbol(self, index: usize, bytes: &[u8], strings: &'a [u8]) -> Option<(u8, ElfSymbol<'a>)> {
         const SHN_UNDEF: u16 = 0;
         const SHN_ABS: u16 = 0xfff1;
         const STB_LOCAL: u8 = 0;
@@ -144,6 +185,7 @@ impl<'a> ElfContext<'a> {
             || (kind == SymbolKind::Object && section == SHN_ABS && address == 0);
         let symbol = ElfSymbol {
             kind,
+            index,
             name: String::from_utf8_lossy(name),
             is_global: binding != STB_LOCAL,
             is_thread_local: elf_kind == STT_TLS,

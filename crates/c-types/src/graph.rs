@@ -20,6 +20,10 @@ impl TypeId {
     pub const NONE: TypeId = TypeId(0);
 }
 
+/// The name of a [`TypeKind::Unknown`] of which nothing is known, as gcc writes it in CTF. Another
+/// name says which type it is.
+pub const UNKNOWN_TYPE: &str = "unknown";
+
 /// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Type<'a> {
@@ -549,13 +553,17 @@ impl<'a> Graph<'a> {
         TypeId(self.last())
     }
 
-    /// Removes the names of parameters. CTF lacks them: function types that differ only in them are
-    /// the same there.
-    pub fn remove_parameter_names(&mut self) {
+    /// Removes what CTF lacks: the names of parameters and of types that it cannot represent. Types
+    /// that differ only in them are the same there.
+    pub fn remove_names_beyond_ctf(&mut self) {
         for ty in &mut self.types {
-            if let TypeKind::Function { parameters, .. } = &mut ty.kind {
-                let names = parameters.iter_mut();
-                names.for_each(|parameter| parameter.name = Cow::Borrowed(""));
+            match &mut ty.kind {
+                TypeKind::Function { parameters, .. } => {
+                    let names = parameters.iter_mut();
+                    names.for_each(|parameter| parameter.name = Cow::Borrowed(""));
+                }
+                TypeKind::Unknown => ty.name = Cow::Borrowed(UNKNOWN_TYPE),
+                _ => {}
             }
         }
     }

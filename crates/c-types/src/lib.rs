@@ -53,12 +53,14 @@ pub use bytes::Endian;
 pub use c_text::Definition;
 pub use compare::{Agreement, TypeDifference};
 pub use dict::{Dict, DictLabel, UNKNOWN_NAME};
-pub use diff::{Compatibility, Interface, InterfaceChange, diff};
+pub use diff::{
+    ChangeKind, Compatibility, Export, ExportName, Exports, Interface, InterfaceChange, diff,
+};
 pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolExtent, SymbolKind};
 pub use error::CtfError;
 pub use graph::{
     Enumerator, Graph, Member, NameSpace, Number, Parameter, Qualifier, Tag, Type, TypeId,
-    TypeKind, TypedSymbol,
+    TypeKind, TypedSymbol, UNKNOWN_TYPE,
 };
 pub use header::{CtfVersion, DictHeader, Flags, ILLUMOS_MAGIC, MAGIC};
 pub use layout::{Hole, MemberLayout, RecordLayout};

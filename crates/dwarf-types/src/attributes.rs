@@ -74,22 +74,22 @@ pub(crate) fn location(entry: &DieEntry<'_>, encoding: gimli::Encoding) -> Optio
 
 /// The size in bytes of an entry's type, behind typedefs and qualifiers.
 pub(crate) fn storage<'a>(index: &DieIndex<'a>, die: DieRef, entry: &DieEntry<'a>) -> Option<u64> {
-    number(&sized_type(index, die, entry)?, gimli::DW_AT_byte_size)
+    number(&sized_type(index, die, entry)?.1, gimli::DW_AT_byte_size)
 }
 
-/// The first type with a size, behind an entry's typedefs and qualifiers.
+/// The first type with a size, behind an entry's typedefs and qualifiers, and its place.
 pub(crate) fn sized_type<'a>(
     index: &DieIndex<'a>,
     die: DieRef,
     entry: &DieEntry<'a>,
-) -> Option<DieEntry<'a>> {
+) -> Option<(DieRef, DieEntry<'a>)> {
     let (mut place, mut entry) = (die, entry.clone());
     for _ in 0..MAX_TYPEDEFS {
         let value = entry.attr_value(gimli::DW_AT_type)?;
         place = index.resolve_reference(place, &value).ok()?;
         entry = index.entry(place).ok()?;
         if entry.has_attr(gimli::DW_AT_byte_size) {
-            return Some(entry);
+            return Some((place, entry));
         }
     }
     None

@@ -31,6 +31,8 @@ pub fn elf_context(file: &ElfFile) -> Result<ElfContext<'_>, ModuleError> {
         },
         symtab: data(".symtab")?,
         dynsym: data(".dynsym")?,
+        symbol_versions: data(".gnu.version")?,
+        version_definitions: data(".gnu.version_d")?,
         endian: endian(file),
         is_64: file.word() == AddressSize::W64,
     })

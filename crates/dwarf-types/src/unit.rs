@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use gimli::{AttributeValue, DwAt, DwAte, DwLang, DwTag};
 use unspool_c_types::{
     Enumerator, Graph, Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol,
+    UNKNOWN_TYPE,
 };
 use unspool_rows::Vaddr;
 
@@ -276,6 +277,9 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             gimli::DW_TAG_restrict_type => self.qualified(Qualifier::Restrict, die, entry),
             // CTF has no qualifier for it, and gcc skips it as well.
             gimli::DW_TAG_atomic_type => return self.inner_type(id, die, entry),
+            gimli::DW_TAG_array_type if flag(entry, gimli::DW_AT_GNU_vector) => {
+                return Ok(self.vector(die, entry));
+            }
             gimli::DW_TAG_array_type => self.array(id, die, entry)?,
             gimli::DW_TAG_subroutine_type | gimli::DW_TAG_subprogram => {
                 self.prototype(id, die, entry)?
@@ -288,7 +292,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             _ => TypeKind::Unknown,
         };
         Ok(match kind {
-            TypeKind::Unknown => Type::named("unknown", kind),
+            TypeKind::Unknown => Type::named(UNKNOWN_TYPE, kind),
             _ => Type::named(name, kind),
         })
     }
@@ -378,7 +382,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         let size = size.ok_or_else(|| die.missing_attribute("an enumeration without a size"))?;
         // The sign is that of the enumeration (gcc), or of its underlying type (clang, DWARF 4).
         let declared = encoding(entry)
-            .or_else(|| encoding(&sized_type(self.index, die, entry)?))
+            .or_else(|| encoding(&sized_type(self.index, die, entry)?.1))
             .map(|encoding| {
                 encoding == gimli::DW_ATE_signed || encoding == gimli::DW_ATE_signed_char
             });

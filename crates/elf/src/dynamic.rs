@@ -1,6 +1,8 @@
 //! The dynamic section: the dynamic loader's input, and the only index of a file without section
 //! headers.
 
+use std::borrow::Cow;
+
 use object::elf;
 use unspool_rows::Vaddr;
 
@@ -25,6 +27,16 @@ impl ElfFile {
             .take_while(|(found, _)| *found != 0)
             .find(|(found, _)| i64::try_from(*found) == Ok(tag.0))
             .map(|(_, value)| value)
+    }
+
+    /// The name by which other files ask the dynamic loader for this shared object (`DT_SONAME`);
+    /// `None` if it has none.
+    #[must_use]
+    pub fn soname(&self) -> Option<Cow<'_, str>> {
+        let strings = self.rest_at(Vaddr(self.dynamic_value(elf::DT_STRTAB)?))?;
+        let start = usize::try_from(self.dynamic_value(elf::DT_SONAME)?).ok()?;
+        let name = strings.get(start..)?.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(name))
     }
 
     /// The dynamic symbols. Only the hash table has their number.

@@ -1,15 +1,15 @@
 //! Bad input yields an error with place and reason, and never a panic, a hang, or memory out of
 //! proportion to the input.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::common::{Ctf, CtfFolder};
 use proptest::prelude::*;
 use unspool_c_types::{
     ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, Compress, CtfError, CtfSection, CtfWriter,
-    ElfContext, ElfStrings, Graph, Interface, LinkOptions, LinkUnit, Member, Number, ObjdumpText,
-    Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, diff, link, reverse_arrays,
+    ElfContext, ElfStrings, Exports, Graph, Interface, LinkOptions, LinkUnit, Member, Number,
+    ObjdumpText, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, diff, link,
+    reverse_arrays,
 };
 
 /// The type behind typedefs and qualifiers, found step by step.
@@ -86,16 +86,13 @@ fn chains_of_names_are_followed_once() {
         .types()
         .filter(|(_, ty)| matches!(ty.kind, TypeKind::Typedef(_)));
     assert_eq!(names.count(), 200_000);
-    let none = &BTreeSet::new();
     graph.objects = vec![TypedSymbol {
         name: "last".into(),
         ty: TypeId(graph.last()),
     }];
     let interface = Interface {
         graph: &graph,
-        functions: none,
-        objects: &BTreeSet::from(["last".to_owned()]),
-        thread_locals: none,
+        exports: &Exports::with_types(&graph),
     };
     assert_eq!(diff(interface, interface), []);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::common::{Ctf, CtfFolder};
 use unspool_c_types::{
-    Agreement, CtfSection, CtfWriter, ElfContext, ElfStrings, Endian, Graph, LinkOptions, LinkUnit,
-    SHARED, Share, Tag, TypeId, TypeKind, link,
+    Agreement, CtfSection, CtfWriter, ElfContext, ElfStrings, Endian, Exports, Graph, Interface,
+    LinkOptions, LinkUnit, SHARED, Share, Tag, TypeId, TypeKind, diff, link,
 };
 use unspool_testing::command;
 
@@ -25,6 +25,8 @@ const ELF: ElfContext<'_> = ElfContext {
     },
     symtab: &[],
     dynsym: &[],
+    symbol_versions: &[],
+    version_definitions: &[],
     endian: Endian::Little,
     is_64: true,
 };
@@ -407,5 +409,15 @@ fn each_subject_means_the_same_when_it_is_linked() {
                 check_views(unit, &ours, &view(&theirs, &unit.name));
             }
         }
+    }
+}
+
+proptest::proptest! {
+    /// Whatever a graph has, it is the same as itself.
+    #[test]
+    fn nothing_changes_from_a_graph_to_itself(graph in crate::common::graphs::graph()) {
+        let exports = Exports::with_types(&graph);
+        let interface = Interface { graph: &graph, exports: &exports };
+        proptest::prop_assert_eq!(diff(interface, interface), vec![]);
     }
 }

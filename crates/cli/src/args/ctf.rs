@@ -243,6 +243,16 @@ pub(crate) struct CtfDiffArgs {
     pub(crate) old: PathBuf,
     /// The new version.
     pub(crate) new: PathBuf,
+    /// Accept the breaking changes that FILE lists: lines `KIND SUBJECT REASON`, as
+    /// `removed function:foo_* obsolete since 2.0`.
+    ///
+    /// KIND is a kind as in JSON, or *. SUBJECT is what a change is of, with colons for spaces, and *
+    /// for anything.
+    #[arg(long = "excuse", value_name = "FILE")]
+    pub(crate) excuses: Option<PathBuf>,
+    /// List all exported names that lead to each change.
+    #[arg(long)]
+    pub(crate) all_names: bool,
     /// The file with the types that a kernel module's BTF continues, as in `dump`.
     #[arg(long, value_name = "FILE")]
     pub(crate) base: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 mod diff;
 mod dump;
+mod excuses;
 mod from_dwarf;
 mod input;
 mod json;

@@ -228,7 +228,7 @@ fn a_change_is_reported_with_its_path() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         text.contains(
-            "breaking: struct hidden has 8 bytes, had 4\n    by node_color(1)->secret->\n"
+            "breaking: struct hidden has 8 bytes, had 4\n    by node_color(1)->secret->, and 5 more names\n"
         ),
         "{text}"
     );
@@ -242,4 +242,234 @@ fn a_change_is_reported_with_its_path() {
         Some("changes that break: 0, compatible: 0"),
         "{text}"
     );
+}
+
+/// A pair of libraries: what differs, the version scripts if there are any, and the verdicts.
+struct LibraryPair {
+    name: &'static str,
+    old: &'static str,
+    new: &'static str,
+    scripts: [&'static str; 2],
+    ours: &'static str,
+    abidiff: &'static str,
+}
+
+const ANONYMOUS: &str = "union attr { struct { int a; }; struct { long b; int c; }; };
+    struct nest { union { struct { struct {} e1; int v[0]; }; struct { struct {} e2; long s[0]; }; } data; };
+    int f(union attr *u) { return u->a; } int g(struct nest *u) { return u->data.v[0]; }";
+const TWO: &str = "struct two { int a; int b; }; int f(struct two *t) { return t->b; }";
+const VECTOR: &str =
+    "typedef float v4 __attribute__((vector_size(16))); float f(v4 *v) { return (*v)[0]; }";
+const VERSIONS: &str = "__asm__(\".symver f_old, f@V1\"); __asm__(\".symver f_new, f@@V2\");
+    int f_old(int a) { return a; } long f_new(long a, long b) { return a + b; } int f();";
+const ONE_VERSION: &str =
+    "__asm__(\".symver f_new, f@@V2\"); long f_new(long a, long b) { return a + b; }";
+const NODES: &str = "V1 { global: f; local: *; }; V2 { global: f; } V1;";
+
+const PAIRS: &[LibraryPair] = &[
+    LibraryPair {
+        name: "anonymous members, and nothing else",
+        old: ANONYMOUS,
+        new: ANONYMOUS,
+        scripts: [""; 2],
+        ours: "none",
+        abidiff: "none",
+    },
+    LibraryPair {
+        name: "anonymous members in another order",
+        old: ANONYMOUS,
+        new: "union attr { struct { long b; int c; }; struct { int a; }; };
+            struct nest { union { struct { struct {} e1; int v[0]; }; struct { struct {} e2; long s[0]; }; } data; };
+            int f(union attr *u) { return u->a; } int g(struct nest *u) { return u->data.v[0]; }",
+        scripts: [""; 2],
+        ours: "none",
+        abidiff: "compatible",
+    },
+    LibraryPair {
+        name: "members get an anonymous structure",
+        old: TWO,
+        new: "struct two { struct { int a; int b; }; }; int f(struct two *t) { return t->b; }",
+        scripts: [""; 2],
+        ours: "none",
+        abidiff: "compatible",
+    },
+    LibraryPair {
+        name: "a member gets an anonymous union",
+        old: TWO,
+        new: "struct two { int a; union { int b; unsigned u; }; }; int f(struct two *t) { return t->b; }",
+        scripts: [""; 2],
+        ours: "compatible",
+        abidiff: "compatible",
+    },
+    LibraryPair {
+        name: "a member of an anonymous structure moves",
+        old: ANONYMOUS,
+        new: "union attr { struct { int a; }; struct { int c; long b; }; };
+            struct nest { union { struct { struct {} e1; int v[0]; }; struct { struct {} e2; long s[0]; }; } data; };
+            int f(union attr *u) { return u->a; } int g(struct nest *u) { return u->data.v[0]; }",
+        scripts: [""; 2],
+        ours: "breaks",
+        abidiff: "breaks",
+    },
+    LibraryPair {
+        name: "a longer vector",
+        old: VECTOR,
+        new: "typedef float v4 __attribute__((vector_size(32))); float f(v4 *v) { return (*v)[0]; }",
+        scripts: [""; 2],
+        ours: "breaks",
+        abidiff: "breaks",
+    },
+    LibraryPair {
+        name: "the same versions",
+        old: VERSIONS,
+        new: VERSIONS,
+        scripts: [NODES; 2],
+        ours: "none",
+        abidiff: "none",
+    },
+    LibraryPair {
+        name: "a version of a function is gone",
+        old: VERSIONS,
+        new: ONE_VERSION,
+        scripts: [NODES; 2],
+        ours: "breaks",
+        abidiff: "breaks",
+    },
+    LibraryPair {
+        name: "a version of a function is another function",
+        old: VERSIONS,
+        new: "__asm__(\".symver f_old, f@V1\"); __asm__(\".symver f_new, f@@V2\");
+            int f_old(int a, int b) { return a + b; } long f_new(long a, long b) { return a + b; } int f();",
+        scripts: [NODES; 2],
+        ours: "breaks",
+        abidiff: "breaks",
+    },
+    LibraryPair {
+        name: "a function gets one more version",
+        old: "__asm__(\".symver f_old, f@@V1\"); int f_old(int a) { return a; }",
+        new: VERSIONS,
+        scripts: ["V1 { global: f; local: *; };", NODES],
+        ours: "compatible",
+        abidiff: "none",
+    },
+];
+
+/// Single edits cannot say all that matters: what members are named through, vectors, and versions of
+/// symbols.
+#[test]
+fn verdicts_on_pairs_are_those_of_abidiff() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut wrong = Vec::new();
+    for pair in PAIRS {
+        for ((name, source), script) in [("old", pair.old), ("new", pair.new)]
+            .into_iter()
+            .zip(pair.scripts)
+        {
+            fs::write(folder.join("versions"), script).unwrap();
+            let script = match script {
+                "" => "",
+                _ => "-Wl,--version-script=versions",
+            };
+            gcc(
+                folder,
+                &format!("{name}.so"),
+                source,
+                &format!("-fPIC -shared {script}"),
+            );
+        }
+        let said = [
+            ours(folder, "old.so new.so"),
+            abidiff(folder, "old.so new.so"),
+        ];
+        if said != [pair.ours, pair.abidiff] {
+            wrong.push(format!("{}: {said:?}", pair.name));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Versions, SONAMEs, and the names that a change reaches.
+#[test]
+fn a_change_says_what_it_reaches() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let source = "typedef unsigned long size_type; struct shared { int a; size_type n; };
+        int f1(struct shared *s) { return s->a; } int f2(struct shared *s) { return s->a; }
+        int f3(struct shared *s, size_type n) { return s->a + n; } struct shared data;
+        int other(int a) { return a; }";
+    let library = |name: &str, source: &str, words: &str| {
+        fs::write(folder.join("versions"), "V1 { global: *; };").unwrap();
+        gcc(folder, name, source, &format!("-fPIC -shared {words}"));
+    };
+    library("old.so", source, "");
+    let changed = source.replace("unsigned long size_type", "unsigned int size_type");
+    library("new.so", &changed, "");
+    let diff = |words: &str| {
+        let output = run(
+            folder,
+            env!("CARGO_BIN_EXE_unspool"),
+            &format!("ctf diff {words}"),
+        );
+        (
+            output.status.code().unwrap(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let (status, text) = diff("old.so new.so");
+    assert_eq!(status, 1, "{text}");
+    for line in [
+        "breaks: struct shared has 8 bytes, had 16\n    by data, and 3 more names\n",
+        "breaks: f3(2) is size_type (unsigned int), was size_type (long unsigned int)\n    by f3(2), and 3 more names\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    let (_, text) = diff("old.so new.so --all-names");
+    assert!(text.contains("\n    of f1, f2, f3, data\n"), "{text}");
+    fs::write(
+        folder.join("some"),
+        "# kind subject reason\nsize struct:sh* ours alone\n* nothing:here a typo\n",
+    )
+    .unwrap();
+    fs::write(
+        folder.join("all"),
+        "* struct:shared ours\ntype *(2) as is this\n",
+    )
+    .unwrap();
+    let (status, text) = diff("old.so new.so --excuse some");
+    assert!(
+        status == 1 && text.contains("changes that are excused: 1\n"),
+        "{text}"
+    );
+    let (status, text) = diff("old.so new.so --excuse all");
+    assert!(status == 0 && !text.contains("breaks: "), "{text}");
+    fs::write(folder.join("wrong"), "remove function:f no\n").unwrap();
+    assert_eq!(diff("old.so new.so --excuse wrong").0, 2);
+    library("soname.so", source, "-Wl,-soname,libx.so.1");
+    library("renamed.so", source, "-Wl,-soname,libx.so.2");
+    library("versioned.so", source, "-Wl,--version-script=versions");
+    for (files, status, line) in [
+        (
+            "soname.so soname.so",
+            0,
+            "changes that break: 0, compatible: 0\n",
+        ),
+        (
+            "soname.so renamed.so",
+            1,
+            "breaks: SONAME is libx.so.2, was libx.so.1\n",
+        ),
+        (
+            "old.so versioned.so",
+            0,
+            "compatible: function f1 has the version V1, had none\n",
+        ),
+        ("versioned.so old.so", 1, "breaks: version V1 is gone\n"),
+    ] {
+        let (found, text) = diff(files);
+        assert!(
+            found == status && text.contains(line),
+            "{files}: {found} {text}"
+        );
+    }
 }

@@ -1,14 +1,36 @@
 //! Arrays and their dimensions.
 
 use gimli::AttributeValue;
-use unspool_c_types::{Type, TypeId, TypeKind};
+use unspool_c_types::{Type, TypeId, TypeKind, UNKNOWN_TYPE};
 
 use super::UnitReader;
-use crate::attributes::{flag, number, signed};
+use crate::attributes::{number, signed, sized_type};
 use crate::error::TypesError;
 use crate::index::{DieEntry, DieRef, DwarfReader};
 
 impl<'a> UnitReader<'_, 'a> {
+    /// A vector: a type without a name in C, with gcc's declaration as its name.
+    pub(super) fn vector(&self, die: DieRef, entry: &DieEntry<'a>) -> Type<'a> {
+        let mut elements = None;
+        let read = self.index.children(die, |_, child| {
+            if child.tag() == gimli::DW_TAG_subrange_type {
+                elements = Some(count(child));
+            }
+            Ok(())
+        });
+        let element = sized_type(self.index, die, entry);
+        let name = element.and_then(|(place, element)| {
+            let bytes = number(&element, gimli::DW_AT_byte_size)?.checked_mul(elements?)?;
+            let element = self.text(place, &element, gimli::DW_AT_name)?;
+            Some(format!("{element} __attribute__((vector_size({bytes})))"))
+        });
+        let name = name.filter(|_| read.is_ok());
+        Type::named(
+            name.unwrap_or_else(|| UNKNOWN_TYPE.to_owned()),
+            TypeKind::Unknown,
+        )
+    }
+
     /// An array, with a type for each of its dimensions except the first.
     pub(super) fn array(
         &mut self,
@@ -16,9 +38,6 @@ impl<'a> UnitReader<'_, 'a> {
         die: DieRef,
         entry: &DieEntry<'a>,
     ) -> Result<TypeKind<'a>, TypesError> {
-        if flag(entry, gimli::DW_AT_GNU_vector) {
-            return Ok(TypeKind::Unknown);
-        }
         let mut element = self.type_of(die, entry);
         let mut dimensions = Vec::new();
         self.index.children(die, |place, child| {

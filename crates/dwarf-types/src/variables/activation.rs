@@ -230,7 +230,7 @@ impl<'s, 'a> Activation<'s, 'a> {
         let index = evaluator.index();
         let entry = index.entry(die)?;
         let (origin, said) = index.origin(die, &entry)?;
-        let ty = sized_type(index, origin, &said).ok_or(VariableUnavailable::Size)?;
+        let (_, ty) = sized_type(index, origin, &said).ok_or(VariableUnavailable::Size)?;
         let size = number(&ty, gimli::DW_AT_byte_size).and_then(|size| usize::try_from(size).ok());
         let size = size.filter(|size| (1..=8).contains(size));
         let size = size.ok_or(VariableUnavailable::Size)?;

@@ -352,39 +352,16 @@ fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
 pub(super) struct SymbolNames {
     pub(super) functions: BTreeSet<String>,
     pub(super) objects: BTreeSet<String>,
-    /// The thread-local data among these.
-    pub(super) thread_locals: BTreeSet<String>,
-}
-
-impl SymbolNames {
-    pub(super) fn is_empty(&self) -> bool {
-        self.functions.is_empty() && self.objects.is_empty()
-    }
-
-    /// The names that others have, too.
-    pub(super) fn common(&self, others: &SymbolNames) -> SymbolNames {
-        let common = |one: &BTreeSet<String>, two: &BTreeSet<String>| {
-            one.intersection(two).cloned().collect()
-        };
-        SymbolNames {
-            functions: common(&self.functions, &others.functions),
-            objects: common(&self.objects, &others.objects),
-            thread_locals: self.thread_locals.clone(),
-        }
-    }
 }
 
 impl<'a> Extend<ElfSymbol<'a>> for SymbolNames {
     fn extend<I: IntoIterator<Item = ElfSymbol<'a>>>(&mut self, symbols: I) {
         for symbol in symbols {
-            let name = symbol.name.into_owned();
-            if symbol.is_thread_local {
-                self.thread_locals.insert(name.clone());
-            }
-            match symbol.kind {
-                SymbolKind::Function => self.functions.insert(name),
-                SymbolKind::Object => self.objects.insert(name),
+            let names = match symbol.kind {
+                SymbolKind::Function => &mut self.functions,
+                SymbolKind::Object => &mut self.objects,
             };
+            names.insert(symbol.name.into_owned());
         }
     }
 }
