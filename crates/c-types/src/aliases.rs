@@ -98,10 +98,8 @@ impl Aliases {
                     named.entry(name).or_insert(symbol.ty);
                 }
             }
-            let named = named.into_iter().map(|(name, ty)| TypedSymbol {
-                name: Cow::Owned(name.to_owned()),
-                ty,
-            });
+            let named = named.into_iter();
+            let named = named.map(|(name, ty)| TypedSymbol::new(name.to_owned(), ty));
             let named: Vec<_> = named.collect();
             symbols.extend(named);
             symbols.sort();

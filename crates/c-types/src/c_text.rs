@@ -55,6 +55,7 @@ fn declare(
     budget: &mut DeclarationBudget,
 ) -> String {
     let mut qualifiers: Vec<&str> = Vec::new();
+    let mut tags = String::new();
     // Pointers bind less tightly than arrays and parameters.
     let mut is_pointer = false;
     for _ in 0..MAX_DECLARATORS {
@@ -75,7 +76,16 @@ fn declare(
                 }
                 id = *to;
             }
+            TypeKind::TypeTag { of, is_attribute } => {
+                tags += &if *is_attribute {
+                    format!(" __attribute__(({}))", ty.name)
+                } else {
+                    format!(" __attribute__((btf_type_tag(\"{}\")))", ty.name)
+                };
+                id = *of;
+            }
             TypeKind::Pointer(to) => {
+                text = format!("{}{text}", std::mem::take(&mut tags).trim_start());
                 let space = if qualifiers.is_empty() || text.is_empty() {
                     ""
                 } else {
@@ -122,7 +132,7 @@ fn declare(
                 text = format!("{text} : {bits}");
                 id = *of;
             }
-            _ => return join_specifiers(&qualifiers, &base_name(ty), &text),
+            _ => return join_specifiers(&qualifiers, &(base_name(ty) + &tags), &text),
         }
     }
     join_specifiers(&qualifiers, TOO_LONG, &text)

@@ -150,7 +150,8 @@ impl<'g> TypeComparison<'g, '_> {
                 self.queue(at, "->", *one, *two);
                 Ok(())
             }
-            (TypeKind::Typedef(one), TypeKind::Typedef(two)) => {
+            (TypeKind::Typedef(one), TypeKind::Typedef(two))
+            | (TypeKind::TypeTag { of: one, .. }, TypeKind::TypeTag { of: two, .. }) => {
                 self.queue(at, "", *one, *two);
                 Ok(())
             }
@@ -295,6 +296,13 @@ impl Type<'_> {
             (TypeKind::Integer(one), TypeKind::Integer(two))
             | (TypeKind::Float(one), TypeKind::Float(two)) => one == two,
             (TypeKind::Qualified(one, _), TypeKind::Qualified(two, _)) => one == two,
+            (
+                TypeKind::TypeTag { is_attribute, .. },
+                TypeKind::TypeTag {
+                    is_attribute: other,
+                    ..
+                },
+            ) => is_attribute == other,
             (TypeKind::Forward(one), TypeKind::Forward(two)) => one == two,
             (TypeKind::Array { count: one, .. }, TypeKind::Array { count: two, .. }) => one == two,
             (
@@ -379,6 +387,7 @@ fn noun(ty: &Type<'_>) -> String {
         TypeKind::Enum { .. } => "an enumeration",
         TypeKind::Forward(_) => "a forward",
         TypeKind::Typedef(_) => "another name",
+        TypeKind::TypeTag { .. } => "a type with a tag",
         TypeKind::Qualified(qualifier, _) => qualifier.keyword(),
         TypeKind::Slice { .. } => "a bit-field",
     };

@@ -227,7 +227,7 @@ fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
     // The outermost name is behind each qualifier at most once.
     for _ in 0..4 {
         match graph.get(at).map(|ty| (&ty.kind, &ty.name)) {
-            Some((TypeKind::Qualified(_, to), _)) => at = *to,
+            Some((TypeKind::Qualified(_, to) | TypeKind::TypeTag { of: to, .. }, _)) => at = *to,
             Some((TypeKind::Typedef(_), name)) => {
                 resolved.name = Some(name);
                 break;

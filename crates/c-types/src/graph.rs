@@ -88,6 +88,14 @@ pub enum TypeKind<'a> {
     Typedef(TypeId),
     /// A type with a qualifier.
     Qualified(Qualifier, TypeId),
+    /// A type with a tag for programs that check types, as the kernel's `user`: the type's name is
+    /// the tag. Only BTF has it.
+    TypeTag {
+        /// The type.
+        of: TypeId,
+        /// Whether the tag is an attribute of C (`__attribute__((user))`).
+        is_attribute: bool,
+    },
     /// A part of an integer, as for a bit-field.
     Slice {
         /// The integer.
@@ -239,15 +247,90 @@ pub struct TypedSymbol<'a> {
     pub name: Cow<'a, str>,
     /// Its type.
     pub ty: TypeId,
+    /// Where it can be used; `None` if that is not known. Only BTF records it.
+    pub linkage: Option<Linkage>,
 }
 
-impl TypedSymbol<'_> {
+/// Where a function or data can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Linkage {
+    /// In its unit only.
+    Static,
+    /// Everywhere.
+    Global,
+    /// It is defined elsewhere.
+    Extern,
+}
+
+impl<'a> TypedSymbol<'a> {
+    /// A name with a type, and with an unknown linkage.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'a, str>>, ty: TypeId) -> TypedSymbol<'a> {
+        TypedSymbol {
+            name: name.into(),
+            ty,
+            linkage: None,
+        }
+    }
+
+    /// The same name with another type.
+    #[must_use]
+    pub fn with_type(&self, ty: TypeId) -> TypedSymbol<'a> {
+        TypedSymbol { ty, ..self.clone() }
+    }
+
     fn into_owned(self) -> TypedSymbol<'static> {
         TypedSymbol {
             name: owned(self.name),
             ty: self.ty,
+            linkage: self.linkage,
         }
     }
+}
+
+/// A type, a function or data, as the target of a tag. Functions and data are found by their names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Declaration<'a> {
+    /// A type.
+    Type(TypeId),
+    /// A function.
+    Function(Cow<'a, str>),
+    /// Data.
+    Object(Cow<'a, str>),
+}
+
+impl Declaration<'_> {
+    fn into_owned(self) -> Declaration<'static> {
+        match self {
+            Declaration::Type(id) => Declaration::Type(id),
+            Declaration::Function(name) => Declaration::Function(owned(name)),
+            Declaration::Object(name) => Declaration::Object(owned(name)),
+        }
+    }
+}
+
+/// A tag of a declaration, for programs that check types. Only BTF has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeclarationTag<'a> {
+    /// The tag.
+    pub name: Cow<'a, str>,
+    /// What has it.
+    pub of: Declaration<'a>,
+    /// The member or parameter that has it, from 0; `None` for the declaration itself.
+    pub component: Option<u32>,
+    /// Whether the tag is an attribute of C.
+    pub is_attribute: bool,
+}
+
+/// A section of a BPF program, and the places of its data. Only BTF has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DataSection<'a> {
+    /// Its name.
+    pub name: Cow<'a, str>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The data or functions in it, each with its offset and size in bytes.
+    pub entries: Vec<(Declaration<'a>, u32, u32)>,
 }
 
 fn owned(name: Cow<'_, str>) -> Cow<'static, str> {
@@ -305,10 +388,14 @@ impl Type<'_> {
     #[must_use]
     pub fn own_name(&self) -> &str {
         match self.kind {
-            TypeKind::Unknown => &self.name,
+            TypeKind::Unknown | TypeKind::TypeTag { .. } => &self.name,
             _ if self.name_space().is_some() => &self.name,
             _ => "",
         }
+    }
+
+    fn is_tag(&self) -> bool {
+        matches!(self.kind, TypeKind::TypeTag { .. })
     }
 
     fn into_owned(self) -> Type<'static> {
@@ -372,6 +459,7 @@ impl Type<'_> {
             TypeKind::Forward(tag) => TypeKind::Forward(tag),
             TypeKind::Typedef(to) => TypeKind::Typedef(to),
             TypeKind::Qualified(qualifier, to) => TypeKind::Qualified(qualifier, to),
+            TypeKind::TypeTag { of, is_attribute } => TypeKind::TypeTag { of, is_attribute },
             TypeKind::Slice {
                 of,
                 size,
@@ -402,7 +490,7 @@ impl Type<'_> {
             TypeKind::Pointer(to) | TypeKind::Typedef(to) | TypeKind::Qualified(_, to) => {
                 visit(*to);
             }
-            TypeKind::Slice { of, .. } => visit(*of),
+            TypeKind::Slice { of, .. } | TypeKind::TypeTag { of, .. } => visit(*of),
             TypeKind::Array { element, index, .. } => {
                 visit(*element);
                 visit(*index);
@@ -431,7 +519,7 @@ impl Type<'_> {
             TypeKind::Pointer(to) | TypeKind::Typedef(to) | TypeKind::Qualified(_, to) => {
                 *to = other(*to);
             }
-            TypeKind::Slice { of, .. } => *of = other(*of),
+            TypeKind::Slice { of, .. } | TypeKind::TypeTag { of, .. } => *of = other(*of),
             TypeKind::Array { element, index, .. } => {
                 *element = other(*element);
                 *index = other(*index);
@@ -500,6 +588,10 @@ pub struct Graph<'a> {
     pub objects: Vec<TypedSymbol<'a>>,
     /// Other names with a type: data that is in no symbol table.
     pub variables: Vec<TypedSymbol<'a>>,
+    /// The tags of declarations.
+    pub declaration_tags: Vec<DeclarationTag<'a>>,
+    /// The sections with data.
+    pub sections: Vec<DataSection<'a>>,
 }
 
 impl<'a> Graph<'a> {
@@ -553,9 +645,20 @@ impl<'a> Graph<'a> {
         TypeId(self.last())
     }
 
-    /// Removes what CTF lacks: the names of parameters and of types that it cannot represent. Types
-    /// that differ only in them are the same there.
-    pub fn remove_names_beyond_ctf(&mut self) {
+    /// Removes what CTF lacks: tags, and the names of parameters and of types that it cannot
+    /// represent. Types that differ only in them are the same there.
+    pub fn reduce_to_ctf(&mut self) {
+        self.declaration_tags.clear();
+        self.sections.clear();
+        // A tag becomes a copy of the type behind it.
+        let tags = self.types().filter(|(_, ty)| ty.is_tag());
+        let behind = tags.map(|(id, _)| (id, self.get(self.untagged(id)).cloned()));
+        for (id, behind) in behind.collect::<Vec<_>>() {
+            self.set(
+                id,
+                behind.unwrap_or(Type::named(UNKNOWN_TYPE, TypeKind::Unknown)),
+            );
+        }
         for ty in &mut self.types {
             match &mut ty.kind {
                 TypeKind::Function { parameters, .. } => {
@@ -594,6 +697,28 @@ impl<'a> Graph<'a> {
                 .variables
                 .into_iter()
                 .map(TypedSymbol::into_owned)
+                .collect(),
+            declaration_tags: self
+                .declaration_tags
+                .into_iter()
+                .map(|tag| DeclarationTag {
+                    name: owned(tag.name),
+                    of: tag.of.into_owned(),
+                    ..tag
+                })
+                .collect(),
+            sections: self
+                .sections
+                .into_iter()
+                .map(|section| DataSection {
+                    name: owned(section.name),
+                    size: section.size,
+                    entries: section
+                        .entries
+                        .into_iter()
+                        .map(|(of, offset, size)| (of.into_owned(), offset, size))
+                        .collect(),
+                })
                 .collect(),
         }
     }
@@ -685,8 +810,21 @@ impl<'a> Graph<'a> {
         match self.get(id)?.kind {
             TypeKind::Typedef(to) => Some((to, 0)),
             TypeKind::Qualified(qualifier, to) => Some((to, qualifier.bit())),
+            TypeKind::TypeTag { of, .. } => Some((of, 0)),
             _ => None,
         }
+    }
+
+    /// The type behind tags; no type if they are circular.
+    fn untagged(&self, id: TypeId) -> TypeId {
+        let mut at = id;
+        for _ in 0..=self.types.len() {
+            match self.get(at).map(|ty| &ty.kind) {
+                Some(TypeKind::TypeTag { of, .. }) => at = *of,
+                _ => return at,
+            }
+        }
+        TypeId::NONE
     }
 
     /// The index of one of its own types.

@@ -59,8 +59,8 @@ pub use diff::{
 pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolExtent, SymbolKind};
 pub use error::CtfError;
 pub use graph::{
-    Enumerator, Graph, Member, NameSpace, Number, Parameter, Qualifier, Tag, Type, TypeId,
-    TypeKind, TypedSymbol, UNKNOWN_TYPE,
+    DataSection, Declaration, DeclarationTag, Enumerator, Graph, Linkage, Member, NameSpace,
+    Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, UNKNOWN_TYPE,
 };
 pub use header::{CtfVersion, DictHeader, Flags, ILLUMOS_MAGIC, MAGIC};
 pub use layout::{Hole, MemberLayout, RecordLayout};

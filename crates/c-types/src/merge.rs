@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 
 use hashbrown::HashMap;
 
-use crate::graph::{Graph, Tag, Type, TypeId, TypeKind, TypedSymbol};
+use crate::graph::{Declaration, DeclarationTag, Graph, Tag, Type, TypeId, TypeKind, TypedSymbol};
 
 /// The maximum number of rounds. Types of C never differ only that many references away; types of a
 /// broken file can.
@@ -56,10 +56,9 @@ impl<'a> Graph<'a> {
                 }
             };
             let id = |id: TypeId| graph.relocated_id(id, base, parent);
-            let moved = |symbol: &TypedSymbol<'a>| TypedSymbol {
-                name: symbol.name.clone(),
-                ty: id(symbol.ty),
-            };
+            let moved = |symbol: &TypedSymbol<'a>| symbol.with_type(id(symbol.ty));
+            all.declaration_tags.extend(moved_tags(graph, id));
+            all.sections.extend(graph.sections.iter().cloned());
             all.functions.extend(graph.functions.iter().map(moved));
             all.objects.extend(graph.objects.iter().map(moved));
             all.variables.extend(graph.variables.iter().map(moved));
@@ -189,20 +188,36 @@ impl<'a> Graph<'a> {
             merged.add(ty.clone().with_references(id));
         }
         let symbols = |symbols: &[TypedSymbol<'a>]| {
-            let symbols = symbols.iter().map(|symbol| TypedSymbol {
-                name: symbol.name.clone(),
-                ty: id(symbol.ty),
-            });
-            let mut symbols: Vec<_> = symbols.collect();
+            let symbols = symbols.iter();
+            let mut symbols: Vec<_> = symbols.map(|one| one.with_type(id(one.ty))).collect();
             symbols.sort();
-            symbols.dedup();
+            symbols.dedup_by(|one, other| (&one.name, one.ty) == (&other.name, other.ty));
             symbols
         };
+        let mut tags: Vec<_> = moved_tags(self, id).collect();
+        tags.sort();
+        tags.dedup();
+        merged.declaration_tags = tags;
+        merged.sections.clone_from(&self.sections);
         merged.functions = symbols(&self.functions);
         merged.objects = symbols(&self.objects);
         merged.variables = symbols(&self.variables);
         merged
     }
+}
+
+/// The tags of declarations, with other ids of types.
+fn moved_tags<'g, 'a>(
+    graph: &'g Graph<'a>,
+    id: impl Fn(TypeId) -> TypeId + 'g,
+) -> impl Iterator<Item = DeclarationTag<'a>> + 'g {
+    graph.declaration_tags.iter().map(move |tag| {
+        let mut tag = tag.clone();
+        if let Declaration::Type(ty) = &mut tag.of {
+            *ty = id(*ty);
+        }
+        tag
+    })
 }
 
 fn index(id: u32) -> usize {

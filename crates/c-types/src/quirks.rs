@@ -164,10 +164,8 @@ impl<'a> Graph<'a> {
             }
         };
         let symbols = |symbols: &[TypedSymbol<'a>]| {
-            let symbols = symbols.iter().map(|symbol| TypedSymbol {
-                name: symbol.name.clone(),
-                ty: moved(symbol.ty),
-            });
+            let symbols = symbols.iter();
+            let symbols = symbols.map(|symbol| symbol.with_type(moved(symbol.ty)));
             symbols.collect()
         };
         let mut graph = Graph::with_parent(parent);

@@ -251,9 +251,9 @@ impl<'d> CtfGraphReader<'d> {
         entries: impl Iterator<Item = TypedName>,
         what: &'static str,
     ) -> Vec<TypedSymbol<'d>> {
-        let symbol = |entry: TypedName| TypedSymbol {
-            name: self.name(entry.name, what, entry.offset),
-            ty: self.id(entry.id, what, entry.offset),
+        let symbol = |entry: TypedName| {
+            let name = self.name(entry.name, what, entry.offset);
+            TypedSymbol::new(name, self.id(entry.id, what, entry.offset))
         };
         entries.map(symbol).collect()
     }
@@ -321,10 +321,7 @@ impl<'d> CtfGraphReader<'d> {
             .map(|bytes| endian.u32(bytes, 0).unwrap_or(0));
         let symbol = |(nth, (id, symbol)): (usize, (u32, crate::elf::ElfSymbol<'d>))| {
             let offset = dict.offset(start.saturating_add(nth.saturating_mul(4)));
-            has_type(id).then(|| TypedSymbol {
-                name: symbol.name,
-                ty: self.id(id, what, offset),
-            })
+            has_type(id).then(|| TypedSymbol::new(symbol.name, self.id(id, what, offset)))
         };
         ids.zip(symbols).enumerate().filter_map(symbol).collect()
     }

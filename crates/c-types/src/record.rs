@@ -37,7 +37,8 @@ pub(crate) mod kind {
             TypeKind::Record { tag, .. } => of_tag(*tag),
             TypeKind::Enum { .. } => ENUM,
             TypeKind::Forward(_) => FORWARD,
-            TypeKind::Typedef(_) => TYPEDEF,
+            // CTF has no tags; they can be names.
+            TypeKind::Typedef(_) | TypeKind::TypeTag { .. } => TYPEDEF,
             TypeKind::Qualified(Qualifier::Volatile, _) => VOLATILE,
             TypeKind::Qualified(Qualifier::Const, _) => CONST,
             TypeKind::Qualified(Qualifier::Restrict, _) => RESTRICT,

@@ -304,7 +304,10 @@ impl<'w, 'a> DictWriter<'w, 'a> {
                 let word = [number.format, number.offset, high, low];
                 self.word(body, u32::from_be_bytes(word));
             }
-            TypeKind::Pointer(to) | TypeKind::Typedef(to) | TypeKind::Qualified(_, to) => {
+            TypeKind::Pointer(to)
+            | TypeKind::Typedef(to)
+            | TypeKind::Qualified(_, to)
+            | TypeKind::TypeTag { of: to, .. } => {
                 self.fixed(body, ty, 0, SizeOrType::Reference(self.id(*to)));
             }
             TypeKind::Forward(tag) => {

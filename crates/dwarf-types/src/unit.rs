@@ -96,7 +96,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         let mut graph = self.graph;
         let sorted = |symbols: HashMap<Cow<'a, str>, TypeId>| {
             let symbols = symbols.into_iter();
-            let mut symbols: Vec<_> = symbols.map(|(name, ty)| TypedSymbol { name, ty }).collect();
+            let symbols = symbols.map(|(name, ty)| TypedSymbol::new(name, ty));
+            let mut symbols: Vec<_> = symbols.collect();
             symbols.sort_unstable();
             symbols
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::error::BtfError;
-use super::read::{BtfReading, BtfTypeRef};
+use super::read::{BtfReading, BtfSlot};
 use crate::graph::{Graph, Type, TypeId, TypeKind};
 
 /// The types and strings that split BTF continues: those of the kernel, for a module.
@@ -13,7 +13,7 @@ use crate::graph::{Graph, Type, TypeId, TypeKind};
 pub struct BtfBase<'a> {
     pub(super) graph: Arc<Graph<'a>>,
     /// The graph's counterparts of the ids from 1 on.
-    pub(super) slots: Vec<BtfTypeRef>,
+    pub(super) slots: Vec<BtfSlot>,
     pub(super) void: TypeId,
     pub(super) strings: &'a [u8],
 }
@@ -52,18 +52,25 @@ impl<'a> BtfBase<'a> {
             named.entry(&ty.name).or_default().push((id, ty));
         }
         let distilled = BtfBase::new(distilled)?;
-        let find = |slot: &BtfTypeRef| {
-            let BtfTypeRef::Type(id) = slot else {
-                return Ok(*slot);
+        let find = |slot: &BtfSlot| {
+            let BtfSlot::Type(id) = slot else {
+                return Ok(BtfSlot::None);
             };
-            let ty = distilled.graph.get(*id).ok_or(BtfError::Split)?;
+            let Some(ty) = distilled.graph.get(*id) else {
+                return Ok(BtfSlot::None);
+            };
             let named = named.get(&*ty.name).into_iter().flatten();
-            let mut found = named.filter(|(_, other)| stands_for(ty, other));
-            match (found.next(), found.next()) {
-                (Some((id, _)), None) => Ok(BtfTypeRef::Type(*id)),
-                (first, _) => Err(BtfError::BaseType {
+            let mut found: Vec<_> = named.filter(|(_, other)| stands_for(ty, other)).collect();
+            // A definition, if there is one.
+            let is_defined = |ty: &Type<'_>| !matches!(ty.kind, TypeKind::Forward(_));
+            if found.iter().any(|(_, ty)| is_defined(ty)) {
+                found.retain(|(_, ty)| is_defined(ty));
+            }
+            match *found {
+                [(id, _)] => Ok(BtfSlot::Type(*id)),
+                _ => Err(BtfError::BaseType {
                     ty: distilled.graph.declare(*id, ""),
-                    count: if first.is_some() { "several" } else { "none" },
+                    count: if found.is_empty() { "none" } else { "several" },
                 }),
             }
         };
@@ -91,5 +98,34 @@ fn stands_for(distilled: &Type<'_>, other: &Type<'_>) -> bool {
         ) => (tag, size) == (other, others),
         (TypeKind::Forward(_), _) => distilled.tag() == other.tag(),
         _ => false,
+    }
+}
+
+impl BtfBase<'_> {
+    /// The ids of the base's types, by their ids in its graph.
+    pub(super) fn ids(&self) -> HashMap<TypeId, u32> {
+        let types = (1..).zip(&self.slots).filter_map(|(id, slot)| match slot {
+            BtfSlot::Type(ty) => Some((*ty, id)),
+            _ => None,
+        });
+        // Of several ids of a type, the first counts.
+        let mut ids = HashMap::new();
+        for (ty, id) in types {
+            ids.entry(ty).or_insert(id);
+        }
+        ids
+    }
+
+    /// The offsets of the base's strings.
+    pub(super) fn string_offsets(&self) -> HashMap<&[u8], u32> {
+        let mut at = 0;
+        let mut offsets = HashMap::new();
+        for string in self.strings.split(|byte| *byte == 0) {
+            offsets
+                .entry(string)
+                .or_insert(u32::try_from(at).unwrap_or(0));
+            at += string.len() + 1;
+        }
+        offsets
     }
 }

@@ -7,8 +7,8 @@ use super::{BTF_MAGIC, HEADER_BYTES, base::BtfBase, error::BtfError, kind};
 use crate::bytes::{Endian, size, wide};
 use crate::dict::UNKNOWN_NAME;
 use crate::graph::{
-    Enumerator, Graph, Member, Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind,
-    TypedSymbol,
+    DataSection, Declaration, DeclarationTag, Enumerator, Graph, Linkage, Member, Number,
+    Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol,
 };
 
 /// A graph, and the faults of its BTF.
@@ -23,10 +23,13 @@ pub struct BtfReading<'a> {
     /// [`TypeId::NONE`].
     pub problems: Vec<BtfError>,
     /// The graph's counterparts of its own ids, in order.
-    pub(super) slots: Vec<BtfTypeRef>,
+    pub(super) slots: Vec<BtfSlot>,
     pub(super) void: TypeId,
     pub(super) strings: &'a [u8],
 }
+
+/// The linkages, by their numbers.
+const LINKAGES: [Linkage; 3] = [Linkage::Static, Linkage::Global, Linkage::Extern];
 
 /// A stored type.
 #[derive(Clone, Copy)]
@@ -44,12 +47,14 @@ struct BtfRecord<'a> {
 
 /// The graph's counterpart of an id of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BtfTypeRef {
+pub(super) enum BtfSlot {
     Type(TypeId),
-    /// A tag; its target replaces it.
-    Alias(u32),
-    /// A function, a variable or a section.
-    NoType,
+    /// The index of a function in the graph's list.
+    Function(usize),
+    /// The same of data.
+    Object(usize),
+    /// A section or a tag.
+    None,
 }
 
 impl<'a> BtfReading<'a> {
@@ -121,15 +126,17 @@ impl<'a> BtfReading<'a> {
                 Err(problem) => problems.push(problem),
             }
         }
-        let mut slots = Vec::new();
+        let mut slots = Vec::with_capacity(records.len());
         let mut next = graph.last().saturating_add(1);
+        let (mut functions, mut objects) = (0.., 0..);
         for record in &records {
             slots.push(match record.kind {
-                kind::FUNC | kind::VAR | kind::DATASEC | kind::DECL_TAG => BtfTypeRef::NoType,
-                kind::TYPE_TAG => BtfTypeRef::Alias(record.word),
-                _ => BtfTypeRef::Type(TypeId(next)),
+                kind::FUNC => functions.next().map_or(BtfSlot::None, BtfSlot::Function),
+                kind::VAR => objects.next().map_or(BtfSlot::None, BtfSlot::Object),
+                kind::DATASEC | kind::DECL_TAG => BtfSlot::None,
+                _ => BtfSlot::Type(TypeId(next)),
             });
-            next += u32::from(matches!(slots.last(), Some(BtfTypeRef::Type(_))));
+            next += u32::from(matches!(slots.last(), Some(BtfSlot::Type(_))));
         }
         let mut reader = BtfGraphReader {
             sections: parts,
@@ -142,6 +149,10 @@ impl<'a> BtfReading<'a> {
         };
         for record in &records {
             reader.add(record);
+        }
+        // Their targets can be behind them.
+        for record in &records {
+            reader.add_section_or_tag(record);
         }
         if base.is_none() {
             let void = TypeKind::Integer(Number::with_size(0, Number::SIGNED));
@@ -294,8 +305,8 @@ struct BtfGraphReader<'p, 'a> {
     sections: &'p BtfSections<'a>,
     base_strings: &'a [u8],
     /// The counterparts of the base's ids, from 1 on, and of the own ones behind them.
-    inherited: &'p [BtfTypeRef],
-    slots: &'p [BtfTypeRef],
+    inherited: &'p [BtfSlot],
+    slots: &'p [BtfSlot],
     void: TypeId,
     graph: Graph<'a>,
     problems: Vec<BtfError>,
@@ -304,11 +315,16 @@ struct BtfGraphReader<'p, 'a> {
 impl<'a> BtfGraphReader<'_, 'a> {
     fn add(&mut self, record: &BtfRecord<'a>) {
         match record.kind {
-            kind::DATASEC | kind::DECL_TAG | kind::TYPE_TAG => {}
+            kind::DATASEC | kind::DECL_TAG => {}
             kind::FUNC | kind::VAR => {
+                let linkage = match record.kind {
+                    kind::FUNC => record.count,
+                    _ => self.word(record, 0),
+                };
                 let symbol = TypedSymbol {
                     name: self.name(record, record.name),
                     ty: self.id(record, record.word),
+                    linkage: LINKAGES.get(size(u64::from(linkage))).copied(),
                 };
                 match record.kind {
                     kind::FUNC => self.graph.functions.push(symbol),
@@ -321,6 +337,62 @@ impl<'a> BtfGraphReader<'_, 'a> {
                 self.graph.add(Type::named(name, kind));
             }
         }
+    }
+
+    fn add_section_or_tag(&mut self, record: &BtfRecord<'a>) {
+        match record.kind {
+            kind::DATASEC => {
+                let entries: Vec<[u32; 3]> = self.entries(record, 3).collect();
+                let entries = entries.into_iter().filter_map(|[id, offset, size]| {
+                    Some((self.declaration(record, id)?, offset, size))
+                });
+                let entries = entries.collect();
+                let name = self.name(record, record.name);
+                self.graph.sections.push(DataSection {
+                    name,
+                    size: u64::from(record.word),
+                    entries,
+                });
+            }
+            kind::DECL_TAG => {
+                let component = self.word(record, 0);
+                if let Some(of) = self.declaration(record, record.word) {
+                    let tag = DeclarationTag {
+                        name: self.name(record, record.name),
+                        of,
+                        component: Some(component).filter(|index| *index != u32::MAX),
+                        is_attribute: record.flag,
+                    };
+                    self.graph.declaration_tags.push(tag);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The type, function or data with an id.
+    fn declaration(&mut self, record: &BtfRecord<'a>, id: u32) -> Option<Declaration<'a>> {
+        let is_own = size(u64::from(id)) > self.inherited.len();
+        let graph = if is_own {
+            Some(&self.graph)
+        } else {
+            self.graph.parent()
+        };
+        let name = |all: &[TypedSymbol<'a>], index: usize| Some(all.get(index)?.name.clone());
+        let found = match self.slot(id) {
+            Some(BtfSlot::Type(id)) => Some(Declaration::Type(id)),
+            Some(BtfSlot::Function(index)) => graph
+                .and_then(|graph| name(&graph.functions, index))
+                .map(Declaration::Function),
+            Some(BtfSlot::Object(index)) => graph
+                .and_then(|graph| name(&graph.objects, index))
+                .map(Declaration::Object),
+            _ => None,
+        };
+        if found.is_none() {
+            self.refuse(record, id, "no declaration");
+        }
+        found
     }
 
     fn kind(&mut self, record: &BtfRecord<'a>, name: &str) -> TypeKind<'a> {
@@ -341,6 +413,10 @@ impl<'a> BtfGraphReader<'_, 'a> {
             }),
             kind::PTR => TypeKind::Pointer(self.id(record, record.word)),
             kind::TYPEDEF => TypeKind::Typedef(self.id(record, record.word)),
+            kind::TYPE_TAG => TypeKind::TypeTag {
+                of: self.id(record, record.word),
+                is_attribute: record.flag,
+            },
             kind::VOLATILE => self.qualified(Qualifier::Volatile, record),
             kind::CONST => self.qualified(Qualifier::Const, record),
             kind::RESTRICT => self.qualified(Qualifier::Restrict, record),
@@ -477,7 +553,7 @@ impl<'a> BtfGraphReader<'_, 'a> {
     }
 
     /// The counterpart of an id; `None` if there is no such id.
-    fn slot(&self, id: u32) -> Option<BtfTypeRef> {
+    fn slot(&self, id: u32) -> Option<BtfSlot> {
         let index = size(u64::from(id.checked_sub(1)?));
         match index.checked_sub(self.inherited.len()) {
             Some(own) => self.slots.get(own).copied(),
@@ -487,26 +563,23 @@ impl<'a> BtfGraphReader<'_, 'a> {
 
     /// The graph's id for an id in the file.
     fn id(&mut self, record: &BtfRecord<'a>, id: u32) -> TypeId {
-        let mut at = id;
-        let what = 'wrong: {
-            // Tags can be chained, and in a broken file be circular.
-            for _ in 0..=self.inherited.len() + self.slots.len() {
-                match self.slot(at) {
-                    _ if at == 0 => return self.void,
-                    Some(BtfTypeRef::Type(id)) => return id,
-                    Some(BtfTypeRef::Alias(to)) => at = to,
-                    Some(BtfTypeRef::NoType) => break 'wrong "no type",
-                    None => break 'wrong "not there",
-                }
-            }
-            "a tag of itself"
+        let what = match self.slot(id) {
+            _ if id == 0 => return self.void,
+            Some(BtfSlot::Type(id)) => return id,
+            Some(_) => "no type",
+            None => "not there",
         };
+        self.refuse(record, id, what);
+        TypeId::NONE
+    }
+
+    /// Reports a wrong reference.
+    fn refuse(&mut self, record: &BtfRecord<'a>, id: u32, what: &'static str) {
         self.problems.push(BtfError::Reference {
             from: record.id,
             offset: record.offset,
             id,
             what,
         });
-        TypeId::NONE
     }
 }

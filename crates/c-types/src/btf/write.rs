@@ -4,10 +4,11 @@ use std::fmt::{self, Display, Formatter};
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{BTF_MAGIC, HEADER_BYTES, kind};
+use super::{BTF_MAGIC, HEADER_BYTES, base::BtfBase, kind};
 use crate::bytes::Endian;
 use crate::graph::{
-    Enumerator, Graph, Member, Number, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol,
+    Declaration, Enumerator, Graph, Linkage, Member, Number, Qualifier, Tag, Type, TypeId,
+    TypeKind, TypedSymbol,
 };
 use crate::write::CtfStrings;
 
@@ -41,15 +42,36 @@ impl Display for BtfOmission {
 }
 
 impl BtfWriter {
-    /// Writes a graph that has no parent: its named types, functions and data, and all types
-    /// reachable from them. Also returns the declarations that BTF cannot represent.
+    /// Writes a graph: its named types, functions and data, and all types reachable from them, with
+    /// tags and sections. Also returns the declarations that BTF cannot represent. A parent's types
+    /// are not written: for split BTF, see [`BtfWriter::write_split`].
     #[must_use]
     pub fn write(&self, graph: &Graph<'_>) -> (Vec<u8>, Vec<BtfOmission>) {
-        let mut plan = BtfPlan::new(graph);
+        self.written(BtfPlan::new(graph, None))
+    }
+
+    /// Writes the types of a graph that its parent, the graph of a base, does not have, as split
+    /// BTF. Also returns the declarations that BTF cannot represent.
+    #[must_use]
+    pub fn write_split(
+        &self,
+        graph: &Graph<'_>,
+        base: &BtfBase<'_>,
+    ) -> (Vec<u8>, Vec<BtfOmission>) {
+        self.written(BtfPlan::new(graph, Some(base)))
+    }
+
+    fn written(&self, mut plan: BtfPlan<'_, '_>) -> (Vec<u8>, Vec<BtfOmission>) {
         plan.reach();
+        let graph = plan.graph;
+        let base_strings = plan.base.map(BtfBase::string_offsets).unwrap_or_default();
+        let mut names = plan.names();
+        names.retain(|name| !base_strings.contains_key(name.as_bytes()));
         let mut written = BtfBytes {
             endian: self.endian,
-            strings: CtfStrings::new(plan.names()),
+            base_strings,
+            base_size: plan.base.map_or(0, |base| base.strings.len()),
+            strings: CtfStrings::new(names),
             bytes: Vec::new(),
         };
         for (id, ty) in graph.types() {
@@ -61,17 +83,17 @@ impl BtfWriter {
             written.head(INDEX_TYPE_NAME, (kind::INT, false, 0), 4);
             written.word(32);
         }
-        for (symbols, kind) in [(&graph.functions, kind::FUNC), (&graph.objects, kind::VAR)] {
-            for symbol in symbols
-                .iter()
-                .filter(|symbol| plan.is_representable(symbol))
-            {
-                written.head(&symbol.name, (kind, false, 0), plan.id(symbol.ty));
-                if kind == kind::VAR {
-                    written.word(1); // the graph does not record which are static
-                }
-            }
+        for symbol in plan.symbols(&graph.functions) {
+            let linkage = symbol.linkage.unwrap_or(Linkage::Static) as usize;
+            let id = plan.id(symbol.ty);
+            written.head(&symbol.name, (kind::FUNC, false, linkage), id);
         }
+        for symbol in plan.symbols(&graph.objects) {
+            let id = plan.id(symbol.ty);
+            written.head(&symbol.name, (kind::VAR, false, 0), id);
+            written.word(symbol.linkage.unwrap_or(Linkage::Global) as u32);
+        }
+        plan.sections_and_tags(&mut written);
         let bytes = written.file();
         (bytes, plan.omissions)
     }
@@ -80,8 +102,14 @@ impl BtfWriter {
 /// The part of a graph to write.
 struct BtfPlan<'g, 'a> {
     graph: &'g Graph<'a>,
+    base: Option<&'g BtfBase<'a>>,
     /// The ids in the file of written types.
     ids: HashMap<TypeId, u32>,
+    /// The ids of the base's types.
+    base_ids: HashMap<TypeId, u32>,
+    /// The ids of written functions and data, by their names.
+    functions: HashMap<&'g str, u32>,
+    objects: HashMap<&'g str, u32>,
     /// The id of the index type; 0 if there is no array.
     index: u32,
     omissions: Vec<BtfOmission>,
@@ -89,7 +117,7 @@ struct BtfPlan<'g, 'a> {
 
 impl<'g, 'a> BtfPlan<'g, 'a> {
     /// Finds the unrepresentable declarations.
-    fn new(graph: &'g Graph<'a>) -> BtfPlan<'g, 'a> {
+    fn new(graph: &'g Graph<'a>, base: Option<&'g BtfBase<'a>>) -> BtfPlan<'g, 'a> {
         let mut unsaid = Vec::new();
         let mut say = |what: String, reason| unsaid.push(BtfOmission { what, reason });
         for (id, ty) in graph.types() {
@@ -113,14 +141,22 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
         }
         BtfPlan {
             graph,
+            base,
             ids: HashMap::new(),
+            base_ids: base.map(BtfBase::ids).unwrap_or_default(),
+            functions: HashMap::new(),
+            objects: HashMap::new(),
             index: 0,
             omissions: unsaid,
         }
     }
 
-    fn is_representable(&self, symbol: &TypedSymbol<'_>) -> bool {
-        self.ids.contains_key(&symbol.ty)
+    /// The symbols whose type can be represented.
+    fn symbols(&self, symbols: &'g [TypedSymbol<'a>]) -> impl Iterator<Item = &'g TypedSymbol<'a>> {
+        let is_void_type = |id| self.graph.get(id).is_some_and(is_void);
+        symbols
+            .iter()
+            .filter(move |symbol| self.id(symbol.ty) != 0 || is_void_type(symbol.ty))
     }
 
     /// Gives ids to named types, types of functions and data, and all types reachable from them.
@@ -142,7 +178,7 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
             let Some(ty) = graph.get(id).filter(|ty| !is_void(ty)) else {
                 continue;
             };
-            if !looked_at.insert(id) {
+            if self.base_ids.contains_key(&id) || !looked_at.insert(id) {
                 continue;
             }
             if let Some(reason) = omission_reason(graph, id) {
@@ -158,23 +194,33 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
                     let said = representable_members(graph, members);
                     open.extend(said.map(|(_, ty, ..)| ty));
                 }
-                TypeKind::Array { element, .. } => open.push(*element),
+                TypeKind::Array { element, index, .. } => {
+                    open.push(*element);
+                    open.extend(index_type(graph, *index));
+                }
                 _ => ty.each_reference(|id| open.push(id)),
             }
         }
-        let is_array = |id: &TypeId| {
-            matches!(
-                graph.get(*id).map(|ty| &ty.kind),
-                Some(TypeKind::Array { .. })
-            )
-        };
-        let mut next = 1;
+        let first = self.base.map_or(0, |base| base.slots.len());
+        let mut ids = u32::try_from(first + 1).unwrap_or(u32::MAX)..;
+        let mut next = || ids.next().unwrap_or(u32::MAX);
         for (id, _) in graph.types().filter(|(id, _)| reached.contains(id)) {
-            self.ids.insert(id, next);
-            next += 1;
+            self.ids.insert(id, next());
         }
-        if reached.iter().any(is_array) {
-            self.index = next;
+        let has_no_index = |id: &TypeId| {
+            let kind = graph.get(*id).map(|ty| &ty.kind);
+            matches!(kind, Some(TypeKind::Array { index, .. }) if index_type(graph, *index).is_none())
+        };
+        if reached.iter().any(has_no_index) {
+            self.index = next();
+        }
+        for symbol in self.symbols(&graph.functions).collect::<Vec<_>>() {
+            let id = next();
+            self.functions.entry(&*symbol.name).or_insert(id);
+        }
+        for symbol in self.symbols(&graph.objects).collect::<Vec<_>>() {
+            let id = next();
+            self.objects.entry(&*symbol.name).or_insert(id);
         }
     }
 
@@ -199,12 +245,9 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
                 _ => {}
             }
         }
-        let symbols = self.graph.functions.iter().chain(&self.graph.objects);
-        names.extend(
-            symbols
-                .filter(|symbol| self.is_representable(symbol))
-                .map(|symbol| &*symbol.name),
-        );
+        names.extend(self.functions.keys().chain(self.objects.keys()));
+        names.extend(self.graph.sections.iter().map(|one| &*one.name));
+        names.extend(self.graph.declaration_tags.iter().map(|one| &*one.name));
         if self.index != 0 {
             names.insert(INDEX_TYPE_NAME);
         }
@@ -213,10 +256,42 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
 
     /// The id in the file; `void`'s for a missing type.
     fn id(&self, id: TypeId) -> u32 {
-        self.ids.get(&id).copied().unwrap_or(0)
+        let own = self.ids.get(&id).or_else(|| self.base_ids.get(&id));
+        own.copied().unwrap_or(0)
     }
 
-    fn ty(&self, output: &mut BtfBytes, ty: &Type<'_>) {
+    /// The id of a declaration; `None` if it is not written.
+    fn declaration(&self, declaration: &Declaration<'_>) -> Option<u32> {
+        match declaration {
+            Declaration::Type(id) => Some(self.id(*id)).filter(|id| *id != 0),
+            Declaration::Function(name) => self.functions.get(&**name).copied(),
+            Declaration::Object(name) => self.objects.get(&**name).copied(),
+        }
+    }
+
+    /// Writes sections and tags, without what is not written otherwise.
+    fn sections_and_tags(&self, output: &mut BtfBytes<'_>) {
+        for section in &self.graph.sections {
+            let entries = section.entries.iter();
+            let entries = entries
+                .filter_map(|(of, offset, size)| Some([self.declaration(of)?, *offset, *size]));
+            let entries: Vec<_> = entries.take(MAX_ENTRIES).collect();
+            let size = low(section.size);
+            output.head(&section.name, (kind::DATASEC, false, entries.len()), size);
+            entries
+                .into_iter()
+                .flatten()
+                .for_each(|word| output.word(word));
+        }
+        for tag in &self.graph.declaration_tags {
+            if let Some(id) = self.declaration(&tag.of) {
+                output.head(&tag.name, (kind::DECL_TAG, tag.is_attribute, 0), id);
+                output.word(tag.component.unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    fn ty(&self, output: &mut BtfBytes<'_>, ty: &Type<'_>) {
         let name = ty.own_name();
         match &ty.kind {
             TypeKind::Integer(number) => {
@@ -229,6 +304,9 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
             }
             TypeKind::Pointer(to) => output.head(name, (kind::PTR, false, 0), self.id(*to)),
             TypeKind::Typedef(to) => output.head(name, (kind::TYPEDEF, false, 0), self.id(*to)),
+            TypeKind::TypeTag { of, is_attribute } => {
+                output.head(name, (kind::TYPE_TAG, *is_attribute, 0), self.id(*of));
+            }
             TypeKind::Qualified(qualifier, to) => {
                 let kind = match qualifier {
                     Qualifier::Const => kind::CONST,
@@ -237,9 +315,15 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
                 };
                 output.head(name, (kind, false, 0), self.id(*to));
             }
-            TypeKind::Array { element, count, .. } => {
+            TypeKind::Array {
+                element,
+                index,
+                count,
+            } => {
                 output.head(name, (kind::ARRAY, false, 0), 0);
-                for word in [self.id(*element), self.index, low(*count)] {
+                let index = index_type(self.graph, *index);
+                let index = index.map_or(self.index, |index| self.id(index));
+                for word in [self.id(*element), index, low(*count)] {
                     output.word(word);
                 }
             }
@@ -277,7 +361,7 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
 
     fn record(
         &self,
-        output: &mut BtfBytes,
+        output: &mut BtfBytes<'_>,
         name: &str,
         (tag, size): (Tag, u64),
         members: &[Member<'_>],
@@ -300,7 +384,7 @@ impl<'g, 'a> BtfPlan<'g, 'a> {
 }
 
 fn enumeration(
-    output: &mut BtfBytes,
+    output: &mut BtfBytes<'_>,
     name: &str,
     (size, is_signed): (u64, bool),
     enumerators: &[Enumerator<'_>],
@@ -324,6 +408,13 @@ fn enumeration(
             output.word(low(value >> 32));
         }
     }
+}
+
+/// The type of an array's indexes, if BTF can represent it: it is an integer.
+fn index_type(graph: &Graph<'_>, id: TypeId) -> Option<TypeId> {
+    let ty = graph.get(id)?;
+    let is_integer = matches!(ty.kind, TypeKind::Integer(_)) && !is_void(ty);
+    (is_integer && omission_reason(graph, id).is_none()).then_some(id)
 }
 
 fn is_void(ty: &Type<'_>) -> bool {
@@ -470,19 +561,30 @@ fn low(number: u64) -> u32 {
 }
 
 /// Types as bytes.
-struct BtfBytes {
+struct BtfBytes<'b> {
     endian: Endian,
+    base_strings: HashMap<&'b [u8], u32>,
+    /// The size of the base's strings in bytes.
+    base_size: usize,
     strings: CtfStrings,
     bytes: Vec<u8>,
 }
 
-impl BtfBytes {
+impl BtfBytes<'_> {
     fn word(&mut self, word: u32) {
         self.bytes.extend(self.endian.u32_bytes(word));
     }
 
     fn name(&mut self, name: &str) {
-        let at = self.strings.offset(name);
+        let at = match (self.base_strings.get(name.as_bytes()), self.base_size) {
+            (Some(at), _) => *at,
+            (None, 0) => self.strings.offset(name),
+            // Own strings follow the base's, without an empty one at their beginning.
+            (None, base) => {
+                let behind = u32::try_from(base - 1).unwrap_or(u32::MAX);
+                self.strings.offset(name).saturating_add(behind)
+            }
+        };
         self.word(at);
     }
 
@@ -498,6 +600,9 @@ impl BtfBytes {
     fn file(self) -> Vec<u8> {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let strings = self.strings.bytes();
+        let strings = strings
+            .get(usize::from(self.base_size > 0)..)
+            .unwrap_or_default();
         let mut file = self.endian.u16_bytes(BTF_MAGIC).to_vec();
         file.extend([1, 0]);
         let types = length(&self.bytes);

@@ -11,7 +11,7 @@ use super::layer::{Layer, LayerType};
 use super::names::{SharedNames, SymbolList};
 use super::sharing::{Choices, ShareStatus, differences};
 use super::{LinkOutput, LinkUnit, Share};
-use crate::graph::{Graph, NameSpace, TypeId, TypeKind, TypedSymbol};
+use crate::graph::{Graph, NameSpace, TypeId, TypeKind};
 use crate::parallel;
 use crate::record::kind;
 
@@ -197,8 +197,7 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
                     } else {
                         layer.own_of(at).unwrap_or_else(|| layer.id_of(at))
                     };
-                    let name = symbol.name.clone();
-                    TypedSymbol { name, ty }
+                    symbol.with_type(ty)
                 }));
             }
             list.sort();

@@ -88,7 +88,7 @@ impl<'a> SharedNames<'a> {
             .max_by_key(|id| count(*id));
         if let (Some(ty), Some((symbol, ..))) = (most, same.first()) {
             let name = symbol.name.clone();
-            self.shared.push(TypedSymbol { name, ty });
+            self.shared.push(TypedSymbol::new(name, ty));
         }
         for (symbol, unit, id) in same {
             if Some(*id) != most

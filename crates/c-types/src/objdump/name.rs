@@ -212,6 +212,7 @@ fn put_declarator(
         TypeKind::Unknown if name_of.is_empty() => text.push_str("(nonrepresentable type)"),
         TypeKind::Unknown => text.push_str(&format!("(nonrepresentable type {name_of})")),
         TypeKind::Integer(_) | TypeKind::Float(_) | TypeKind::Typedef(_) => text.push_str(name_of),
-        TypeKind::Slice { .. } => {}
+        // CTF has no tags.
+        TypeKind::Slice { .. } | TypeKind::TypeTag { .. } => {}
     }
 }

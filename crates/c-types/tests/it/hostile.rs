@@ -86,10 +86,7 @@ fn chains_of_names_are_followed_once() {
         .types()
         .filter(|(_, ty)| matches!(ty.kind, TypeKind::Typedef(_)));
     assert_eq!(names.count(), 200_000);
-    graph.objects = vec![TypedSymbol {
-        name: "last".into(),
-        ty: TypeId(graph.last()),
-    }];
+    graph.objects = vec![TypedSymbol::new("last", TypeId(graph.last()))];
     let interface = Interface {
         graph: &graph,
         exports: &Exports::with_types(&graph),

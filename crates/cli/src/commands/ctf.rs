@@ -69,6 +69,11 @@ fn each_file(
     arrays: ArrayView,
     mut show: impl FnMut(&Input, &LoadedDicts<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
+    let arrays = if source.arrays_as_stored {
+        ArrayView::AsStored
+    } else {
+        arrays
+    };
     let mut is_clean = true;
     let mut found = false;
     for input in inputs {
@@ -80,45 +85,35 @@ fn each_file(
         let mut shown = match stored {
             StoredTypes::Ctf(bytes, elf) => {
                 section = CtfSection::open(bytes, elf).with_context(path)?;
-                let arrays = if source.arrays_as_stored {
-                    ArrayView::AsStored
-                } else {
-                    arrays
-                };
-                let shown = read(input, &section, arrays)?;
-                if let Some(wrong) = &shown.reversed_by {
-                    output::notice(&format_args!(
-                        "{}: {wrong} stored arrays of arrays the wrong way round (PR114186): they are corrected here; --arrays-as-stored shows them as stored",
-                        input.path().display()
-                    ));
-                }
-                shown
+                read(input, &section, arrays)?
             }
             StoredTypes::Btf(bytes, pointer_size) => {
                 base = input.btf_base(source.base.as_deref())?;
-                let readings = input.read_btf(bytes, pointer_size, base.as_ref())?;
-                let problems: Vec<_> = readings.iter().flat_map(|one| &one.problems).collect();
-                report(input.path(), problems.iter());
-                let is_clean = problems.is_empty();
-                let dictionaries = readings.into_iter().enumerate();
-                let dictionaries = dictionaries.map(|(nth, reading)| NamedDict {
-                    name: if nth == 0 {
-                        SHARED.into()
-                    } else {
-                        format!("{SHARED}#{nth}").into()
+                let read = input.read_btf(bytes, pointer_size, base.as_ref(), arrays)?;
+                let dictionaries = read.graphs.into_iter().enumerate();
+                let dictionaries = dictionaries.map(|(nth, graph)| NamedDict {
+                    name: match nth {
+                        0 => SHARED.into(),
+                        _ => format!("{SHARED}#{nth}").into(),
                     },
-                    graph: Arc::new(reading.graph),
+                    graph,
                     ctf: None,
                 });
                 let dictionaries: Vec<_> = dictionaries.collect();
                 LoadedDicts {
                     is_archive: dictionaries.len() > 1,
-                    reversed_by: None,
-                    is_clean,
+                    reversed_by: read.reversed_by,
+                    is_clean: read.is_clean,
                     dictionaries,
                 }
             }
         };
+        if let Some(wrong) = &shown.reversed_by {
+            output::notice(&format_args!(
+                "{}: {wrong} stored arrays of arrays the wrong way round (PR114186): they are corrected here; --arrays-as-stored shows them as stored",
+                input.path().display()
+            ));
+        }
         if let Some(wanted) = &source.member {
             let names: Vec<_> = shown.dictionaries.iter().map(|one| &*one.name).collect();
             let names = names

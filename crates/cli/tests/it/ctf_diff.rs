@@ -419,8 +419,8 @@ fn a_change_says_what_it_reaches() {
     let (status, text) = diff("old.so new.so");
     assert_eq!(status, 1, "{text}");
     for line in [
-        "breaks: struct shared has 8 bytes, had 16\n    by data, and 3 more names\n",
-        "breaks: f3(2) is size_type (unsigned int), was size_type (long unsigned int)\n    by f3(2), and 3 more names\n",
+        "breaking: struct shared has 8 bytes, had 16\n    by data, and 3 more names\n",
+        "breaking: f3(2) is size_type (unsigned int), was size_type (long unsigned int)\n    by f3(2), and 3 more names\n",
     ] {
         assert!(text.contains(line), "{line}{text}");
     }
@@ -442,7 +442,7 @@ fn a_change_says_what_it_reaches() {
         "{text}"
     );
     let (status, text) = diff("old.so new.so --excuse all");
-    assert!(status == 0 && !text.contains("breaks: "), "{text}");
+    assert!(status == 0 && !text.contains("breaking: "), "{text}");
     fs::write(folder.join("wrong"), "remove function:f no\n").unwrap();
     assert_eq!(diff("old.so new.so --excuse wrong").0, 2);
     library("soname.so", source, "-Wl,-soname,libx.so.1");
@@ -457,14 +457,14 @@ fn a_change_says_what_it_reaches() {
         (
             "soname.so renamed.so",
             1,
-            "breaks: SONAME is libx.so.2, was libx.so.1\n",
+            "breaking: SONAME is libx.so.2, was libx.so.1\n",
         ),
         (
             "old.so versioned.so",
             0,
             "compatible: function f1 has the version V1, had none\n",
         ),
-        ("versioned.so old.so", 1, "breaks: version V1 is gone\n"),
+        ("versioned.so old.so", 1, "breaking: version V1 is gone\n"),
     ] {
         let (found, text) = diff(files);
         assert!(

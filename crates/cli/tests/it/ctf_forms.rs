@@ -712,10 +712,7 @@ fn named(folder: &TestFolder, file: &str, sign: &str) {
             }],
             is_variadic: false,
         }));
-        let symbol = |name: &str, ty| TypedSymbol {
-            name: format!("{name}{sign}").into(),
-            ty,
-        };
+        let symbol = |name: &str, ty| TypedSymbol::new(format!("{name}{sign}"), ty);
         graph.functions = vec![symbol("call", function)];
         graph.objects = vec![symbol("data", record)];
         graph.unit = Some(format!("unit{count}{sign}").into());

@@ -3,6 +3,7 @@
 
 mod annotate;
 mod args;
+mod btf;
 mod cache;
 mod cargo;
 mod check;

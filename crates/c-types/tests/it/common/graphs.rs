@@ -112,10 +112,7 @@ pub(crate) fn graph() -> impl Strategy<Value = Graph<'static>> {
                     kind,
                 });
             }
-            let symbol = |(name, id): (String, u32)| TypedSymbol {
-                name: name.into(),
-                ty: TypeId(id),
-            };
+            let symbol = |(name, id): (String, u32)| TypedSymbol::new(name, TypeId(id));
             graph.functions = functions.into_iter().map(symbol).collect();
             graph.variables = variables.into_iter().map(symbol).collect();
             graph

@@ -82,7 +82,7 @@ pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result
         if !symbols.is_empty() {
             writeln!(out, "/* {what} */")?;
         }
-        for TypedSymbol { name, ty } in symbols {
+        for TypedSymbol { name, ty, .. } in symbols {
             writeln!(out, "{};", graph.declare(*ty, name))?;
         }
     }

@@ -65,7 +65,7 @@ fn linked<'a>(
 ) -> LinkOutput<'a> {
     let mut units = units(program, aliases, |_| true);
     for unit in &mut units {
-        Arc::make_mut(&mut unit.graph).remove_names_beyond_ctf();
+        Arc::make_mut(&mut unit.graph).reduce_to_ctf();
     }
     link(&units, target::options(args.share, target::threads()))
 }

@@ -4,19 +4,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_c_types::{
-    ARCHIVE_MAGIC, BTF_MAGIC, BtfBase, BtfReading, CtfUnit, ElfContext, ElfSymbol, ILLUMOS_MAGIC,
-    MAGIC, SymbolKind, reverse_arrays,
+    ARCHIVE_MAGIC, BTF_MAGIC, BtfBase, BtfReading, CtfUnit, ElfContext, ElfSymbol, Graph,
+    ILLUMOS_MAGIC, MAGIC, SymbolKind, reverse_arrays,
 };
 use unspool_dwarf_types::{ArrayOrder, Producers, elf_context};
 use unspool_elf::{Container, ElfFile};
 use unspool_files::{Input as Opened, open_input};
 use unspool_rows::arch::AddressSize;
 
-use super::from_dwarf;
-use crate::commands::MAX_PROBLEMS_PRINTED;
+use super::{ArrayView, from_dwarf};
+use crate::commands::{MAX_PROBLEMS_PRINTED, report};
 use crate::output;
 
 /// The section of CTF.
@@ -40,6 +41,20 @@ pub(super) enum StoredTypes<'i> {
     Ctf(&'i [u8], ElfContext<'i>),
     /// BTF, and the size of the machine's pointers in bytes.
     Btf(&'i [u8], u64),
+}
+
+/// The types of a file's BTF.
+pub(super) struct LoadedBtf<'d> {
+    /// Its types; of each part, if linkers put several together.
+    pub(super) graphs: Vec<Arc<Graph<'d>>>,
+    /// The base of split BTF.
+    pub(super) base: Option<BtfBase<'d>>,
+    /// Whether all of it was read completely.
+    pub(super) is_clean: bool,
+    /// The gcc that stored array dimensions in reverse, if some were corrected.
+    pub(super) reversed_by: Option<String>,
+    /// Whether the order of array dimensions is known.
+    pub(super) is_order_known: bool,
 }
 
 /// How a file stores multidimensional arrays.
@@ -229,15 +244,16 @@ impl Input {
         bytes: &'d [u8],
         pointer_size: u64,
         base: Option<&'d Input>,
-    ) -> anyhow::Result<Vec<BtfReading<'d>>> {
+        arrays: ArrayView,
+    ) -> anyhow::Result<LoadedBtf<'d>> {
         let parse = |bytes| BtfReading::parse(bytes, pointer_size);
+        let path = |input: &Input| input.path().display().to_string();
         let own = match self {
             Input::Elf(file) if BtfReading::is_split(bytes) => {
                 file.section_named(BTF_BASE_SECTION)?
             }
             _ => None,
         };
-        let path = |input: &Input| input.path().display().to_string();
         let mut given = None;
         if let Some(input) = base
             && let Some((bytes, _)) = input.btf()?
@@ -247,14 +263,55 @@ impl Input {
         }
         let base = match (own, given) {
             (None, given) => given,
-            (Some(own), None) => Some(BtfBase::new(parse(own.data)?)?),
-            (Some(own), Some(given)) => {
-                let found = parse(own.data).and_then(|own| given.with_distilled(own));
+            (Some(own), given) => {
+                let own = parse(own.data);
+                let found = own.and_then(|own| match given {
+                    Some(given) => given.with_distilled(own),
+                    None => BtfBase::new(own),
+                });
                 Some(found.with_context(|| path(self))?)
             }
         };
         let readings = BtfReading::parse_all(bytes, pointer_size, base.as_ref());
-        readings.with_context(|| path(self))
+        let mut readings = readings.with_context(|| path(self))?;
+        let order = self.btf_array_order(&readings);
+        let is_order_known = order != ArrayOrder::Unknown;
+        let reversed_by = match (arrays, order) {
+            (ArrayView::AsDeclared, ArrayOrder::Reversed(by)) => Some(by),
+            _ => None,
+        };
+        if reversed_by.is_some() {
+            for reading in &mut readings {
+                reading.graph = reading.graph.with_reversed_arrays();
+            }
+        }
+        let problems: Vec<_> = readings.iter().flat_map(|one| &one.problems).collect();
+        report(self.path(), problems.iter());
+        Ok(LoadedBtf {
+            is_clean: problems.is_empty(),
+            graphs: readings
+                .into_iter()
+                .map(|one| Arc::new(one.graph))
+                .collect(),
+            base,
+            reversed_by,
+            is_order_known,
+        })
+    }
+
+    /// How multidimensional arrays of BTF are stored. It is known only if all compilers that the
+    /// file names are gccs of one kind. pahole, which makes most BTF, stores one dimension.
+    fn btf_array_order(&self, readings: &[BtfReading<'_>]) -> ArrayOrder {
+        let mut graphs = readings.iter().map(|one| &one.graph);
+        if !graphs.any(Graph::has_arrays_of_arrays) {
+            return ArrayOrder::Source;
+        }
+        let is_gcc = |line: &[u8]| line.starts_with(b"GCC: ");
+        let file = self.elf().filter(|file| file.comments().all(is_gcc));
+        match file.and_then(Producers::from_comment) {
+            Some(Producers::Uniform(order)) => order,
+            _ => ArrayOrder::Unknown,
+        }
     }
 
     /// The gcc versions that made the file: from its `.comment`, else from its DWARF.

@@ -125,6 +125,7 @@ fn kind(kind: &TypeKind<'_>) -> &'static str {
         TypeKind::Forward(_) => "forward",
         TypeKind::Typedef(_) => "typedef",
         TypeKind::Qualified(qualifier, _) => qualifier.keyword(),
+        TypeKind::TypeTag { .. } => "type_tag",
         TypeKind::Slice { .. } => "slice",
     }
 }

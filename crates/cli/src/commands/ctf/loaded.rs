@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_c_types::{Aliases, CtfSection, Graph, LinkUnit, link};
+use unspool_c_types::{Aliases, BtfBase, CtfSection, Graph, LinkUnit, link};
 use unspool_dwarf_types::{SplitFiles, elf_context};
 use unspool_elf::ElfFile;
 
 use super::input::{Input, StoredTypes, SymbolNames};
-use super::{ArrayView, from_dwarf, read, report, target};
+use super::{ArrayView, from_dwarf, read, target};
 use crate::args::ctf::ShareTypes;
 
 /// The types of a file.
@@ -18,6 +18,10 @@ pub(super) struct LoadedTypes<'d> {
     pub(super) graphs: Vec<Arc<Graph<'d>>>,
     /// Their ELF files: more than one for an archive.
     pub(super) files: Vec<&'d ElfFile>,
+    /// Whether these are BTF.
+    pub(super) is_btf: bool,
+    /// The base of split BTF.
+    pub(super) btf_base: Option<BtfBase<'d>>,
     /// The aliases among its symbols, if the types do not have them.
     pub(super) aliases: Aliases,
     /// Whether all of them were read completely.
@@ -34,8 +38,15 @@ impl<'d> LoadedTypes<'d> {
     }
 
     /// All types as one graph: the linker deduplicates them, and types of single units are added to
-    /// the shared ones.
+    /// the shared ones. BTF stays as it is.
     pub(super) fn one_graph(&self) -> Graph<'d> {
+        if self.is_btf {
+            let graphs: Vec<_> = self.graphs.iter().map(|graph| &**graph).collect();
+            return match *graphs {
+                [graph] => graph.clone(),
+                _ => Graph::merged(&graphs),
+            };
+        }
         let units = self.graphs.iter().cloned().map(LinkUnit::new);
         let options = target::options(ShareTypes::Unconflicted, target::threads());
         let linked = link(&units.collect::<Vec<_>>(), options);
@@ -72,6 +83,7 @@ pub(super) fn with_types<R>(
     let context = || path.display().to_string();
     let mut sections = Vec::new();
     let mut btf = Vec::new();
+    let mut btf_base = None;
     let mut is_clean = true;
     for (input, base) in inputs.iter().zip(&bases) {
         match input.types()? {
@@ -80,11 +92,11 @@ pub(super) fn with_types<R>(
                 sections.push((input, section));
             }
             Some(StoredTypes::Btf(bytes, pointer_size)) => {
-                for reading in input.read_btf(bytes, pointer_size, base.as_ref())? {
-                    report(path, reading.problems.iter());
-                    is_clean &= reading.problems.is_empty();
-                    btf.push(Arc::new(reading.graph));
-                }
+                let arrays = ArrayView::AsDeclared;
+                let read = input.read_btf(bytes, pointer_size, base.as_ref(), arrays)?;
+                is_clean &= read.is_clean;
+                btf.extend(read.graphs);
+                btf_base = read.base;
             }
             None => {}
         }
@@ -97,6 +109,7 @@ pub(super) fn with_types<R>(
     let dictionaries = || shown.iter().flat_map(|shown| &shown.dictionaries);
     let mut graphs: Vec<Arc<Graph<'_>>> =
         dictionaries().map(|one| Arc::clone(&one.graph)).collect();
+    let is_btf = graphs.is_empty() && !btf.is_empty();
     graphs.extend(btf);
     let files: Vec<&ElfFile> = inputs.iter().filter_map(Input::elf).collect();
     if let (true, [elf]) = (graphs.is_empty(), &*files) {
@@ -115,6 +128,8 @@ pub(super) fn with_types<R>(
         return LoadedTypes {
             graphs: units.into_iter().map(|unit| unit.graph).collect(),
             files,
+            is_btf: false,
+            btf_base: None,
             aliases: Aliases::default(),
             is_clean,
         }
@@ -126,6 +141,8 @@ pub(super) fn with_types<R>(
     }
     LoadedTypes {
         files,
+        is_btf,
+        btf_base,
         aliases,
         is_clean,
         graphs,

@@ -18,14 +18,18 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
     let bytes = loaded::with_types(&args.file, base, |loaded: &LoadedTypes<'_>| {
         is_clean = loaded.is_clean;
         let mut graph = loaded.one_graph();
-        if let Some(elf) = loaded.elf() {
+        if let Some(elf) = loaded.elf().filter(|_| !loaded.is_btf) {
             keep_symbols(&mut graph, elf)?;
         }
         if args.without_data {
             graph.objects.clear();
         }
         let endian = loaded.elf().map_or(Endian::Little, endian);
-        let (bytes, unsaid) = BtfWriter { endian }.write(&graph);
+        let writer = BtfWriter { endian };
+        let (bytes, unsaid) = match &loaded.btf_base {
+            Some(base) if graph.parent().is_some() => writer.write_split(&graph, base),
+            _ => writer.write(&graph),
+        };
         is_clean &= unsaid.is_empty();
         for unsaid in unsaid {
             output::notice(&format_args!("{}: {unsaid}", args.file.display()));

@@ -1,0 +1,367 @@
+//! BTF that is read and written again says to bpftool and pahole what it said before: tags, sections,
+//! linkage, signs, and the types of modules beyond their base.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unspool_c_types::{BtfBase, BtfReading, BtfWriter, Endian, Graph, Type, TypeKind};
+
+use crate::harness::TestFolder;
+
+/// Each type in bpftool's dump of BTF, with the names of the types that it refers to in place of
+/// their ids.
+fn types(folder: &TestFolder, words: &str) -> BTreeSet<String> {
+    let text = folder.tool("bpftool", &format!("{words} format raw"));
+    let mut names = BTreeMap::from([("0", "void".to_owned())]);
+    let mut blocks: Vec<Vec<&str>> = Vec::new();
+    for line in text.lines() {
+        match line
+            .strip_prefix('[')
+            .and_then(|line| line.split_once("] "))
+        {
+            Some((id, rest)) => {
+                let words: Vec<&str> = rest.splitn(3, ' ').collect();
+                names.insert(id, words[..2].join(" "));
+                blocks.push(vec![rest]);
+            }
+            None => blocks.last_mut().unwrap().push(line),
+        }
+    }
+    let named = |line: &str| -> String {
+        let words = line
+            .split(' ')
+            .map(|word| match word.split_once("type_id=") {
+                // The types of a base are not in the dump, and have the same ids in all.
+                Some((before, id)) => match names.get(id.trim_end_matches(',')) {
+                    Some(name) => format!("{before}type={name}"),
+                    None => format!("{before}type={id}"),
+                },
+                None => word.to_owned(),
+            });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let block = |lines: Vec<&str>| lines.into_iter().map(named).collect::<Vec<_>>().join("\n");
+    blocks.into_iter().map(block).collect()
+}
+
+fn object(folder: &TestFolder, name: &str, compiler: &str, text: &str) {
+    folder.write(&format!("{name}.c"), text);
+    let (compiler, flags) = compiler.split_once(' ').unwrap();
+    folder.tool(compiler, &format!("{flags} -c {name}.c -o {name}.o"));
+}
+
+/// The exit status and the message of the command.
+fn refusal(folder: &TestFolder, words: &str) -> (i32, String) {
+    let output = folder.unspool(words);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), errors)
+}
+
+/// Values beyond the signed ones keep their sign, from gcc's and clang's DWARF and from BTF.
+#[test]
+fn enumerators_of_64_bits_keep_their_signs() {
+    let folder = TestFolder::new();
+    let text = "enum big { ONE = 1, TOP = 1UL << 63, ALL = ~0UL } big;
+                enum low { NEG = -1 - 0x7fffffffffffffff, UP = 5 } low;
+                enum high { HI = 0xffffffffU } high; enum none { SMALL } none;";
+    for compiler in ["gcc", "clang"] {
+        for version in [4, 5] {
+            object(&folder, "a", &format!("{compiler} -gdwarf-{version}"), text);
+            folder.tool("pahole", "--btf_encode_detached theirs.btf a.o");
+            folder.done("ctf to-btf a.o -o ours.btf");
+            folder.done("ctf to-btf ours.btf -o again.btf");
+            let enums = |file: &str| {
+                let mut all = types(&folder, &format!("btf dump file {file}"));
+                all.retain(|ty| ty.starts_with("ENUM"));
+                all
+            };
+            let theirs = enums("theirs.btf");
+            assert_eq!(theirs.len(), 4, "{theirs:?}");
+            assert_eq!(enums("ours.btf"), theirs, "{compiler} {version}");
+            assert_eq!(enums("again.btf"), theirs, "{compiler} {version}");
+            let big = folder.done("ctf type big ours.btf");
+            assert!(big.contains("    ALL = 18446744073709551615,\n"), "{big}");
+        }
+    }
+}
+
+/// What BPF programs tell the kernel of their declarations is kept.
+#[test]
+fn tags_sections_and_linkage_are_kept() {
+    let folder = TestFolder::new();
+    let text = "
+        #define tag(x) __attribute__((btf_decl_tag(x)))
+        #define type_tag(x) __attribute__((btf_type_tag(x)))
+        #define in(x) __attribute__((section(x), used))
+        struct inner { int x; };
+        struct outer { struct inner type_tag(\"user\") *p; int type_tag(\"rcu\") *q; long v tag(\"of_member\"); } tag(\"of_type\");
+        struct outer shared in(\".data\") tag(\"of_data\");
+        static int own[2] in(\"license\") = { 1, 2 };
+        extern int helper(struct outer *o) in(\".ksyms\");
+        static __attribute__((noinline)) int quiet(struct outer *o) { return o->p->x + own[0]; }
+        int shown(struct outer *o) tag(\"of_function\");
+        int shown(struct outer *o tag(\"of_parameter\")) { return helper(o) + quiet(o) + shared.v; }";
+    object(&folder, "a", "clang -target bpf -O1 -g", text);
+    let theirs = types(&folder, "btf dump file a.o");
+    for part in [
+        "DECL_TAG 'of_member'",
+        "TYPE_TAG 'rcu'",
+        "DATASEC",
+        "linkage=extern",
+        "component_idx=2",
+    ] {
+        assert!(
+            theirs.iter().any(|ty| ty.contains(part)),
+            "{part}: {theirs:#?}"
+        );
+    }
+    folder.done("ctf to-btf a.o -o ours.btf");
+    assert_eq!(types(&folder, "btf dump file ours.btf"), theirs);
+    let outer = folder.done("ctf type outer a.o");
+    assert!(
+        outer.contains("    int __attribute__((btf_type_tag(\"rcu\"))) *q; "),
+        "{outer}"
+    );
+}
+
+const BASE: &str = "struct base { int a; long b; }; int of_base(struct base *b) { return b->a; }";
+const MODULE: &str = "struct base { int a; long b; };
+    struct mine { struct base *p; struct base v; int own; };
+    int of_mine(struct mine *m) { return m->v.a; }";
+
+/// BTF of a module is read with its base, and refused without.
+#[test]
+fn types_of_modules_continue_those_of_their_base() {
+    let folder = TestFolder::new();
+    object(&folder, "base", "gcc -g", BASE);
+    object(&folder, "mod", "gcc -g", MODULE);
+    folder.tool("pahole", "-J base.o");
+    folder.tool("pahole", "--btf_base=base.o -J mod.o");
+    for words in [
+        "dump mod.o",
+        "type mine mod.o",
+        "to-btf mod.o",
+        "diff mod.o mod.o",
+    ] {
+        let (status, errors) = refusal(&folder, &format!("ctf {words}"));
+        assert!(
+            status == 2 && errors.contains("--base"),
+            "{words}: {status} {errors}"
+        );
+    }
+    let mine = folder.done("ctf type mine --base base.o mod.o");
+    for line in [
+        "    struct base *p;                          /* at 0, 8 bytes */",
+        "    struct base v;                           /* at 8, 16 bytes */",
+        "    int own;                                 /* at 24, 4 bytes */",
+    ] {
+        assert!(mine.contains(line), "{mine}");
+    }
+    assert_eq!(
+        folder.done("ctf symbol of_mine --base base.o mod.o"),
+        "int of_mine(struct mine *m);\n"
+    );
+    folder.done("ctf to-btf --base base.o mod.o -o ours.btf");
+    let theirs = types(&folder, "-B base.o btf dump file mod.o");
+    assert!(
+        theirs.iter().any(|ty| ty.starts_with("STRUCT 'mine'")),
+        "{theirs:?}"
+    );
+    assert_eq!(types(&folder, "-B base.o btf dump file ours.btf"), theirs);
+    let same = "changes that break: 0, compatible: 0\n";
+    assert_eq!(folder.done("ctf diff --base base.o mod.o mod.o"), same);
+    // A module of another kernel is not read with the running one's types.
+    folder.write("modinfo", "license=GPL\0vermagic=1.2.3-none SMP\0");
+    folder.tool("objcopy", "--add-section .modinfo=modinfo mod.o mod.ko");
+    let (status, errors) = refusal(&folder, "ctf dump mod.ko");
+    assert!(
+        status == 2 && errors.contains("a module of Linux 1.2.3-none"),
+        "{errors}"
+    );
+    assert_eq!(folder.done("ctf type mine --base base.o mod.ko"), mine);
+    let (status, errors) = refusal(&folder, "ctf dump --base mod.c mod.ko");
+    assert!(status == 2, "{errors}");
+}
+
+/// The types of a base without their members, as in `.BTF.base`.
+fn distilled(base: &Graph<'_>) -> Vec<u8> {
+    let mut graph = Graph::new(8);
+    for (_, ty) in base.types() {
+        let kind = match &ty.kind {
+            TypeKind::Record { tag, size, .. } => TypeKind::Record {
+                tag: *tag,
+                size: *size,
+                members: Vec::new(),
+            },
+            TypeKind::Integer(number) if number.size > 0 => TypeKind::Integer(*number),
+            _ => continue,
+        };
+        graph.add(Type::named(ty.name.to_string(), kind));
+    }
+    BtfWriter {
+        endian: Endian::Little,
+    }
+    .write(&graph)
+    .0
+}
+
+/// A module can have the names and sizes of its base's types itself, which are then found in any
+/// base.
+#[test]
+fn a_base_in_the_module_is_found_in_others() {
+    let folder = TestFolder::new();
+    object(&folder, "base", "gcc -g", BASE);
+    // Other ids, and one more type.
+    object(
+        &folder,
+        "other",
+        "gcc -g",
+        &format!("union first {{ char c; }} first; {BASE}"),
+    );
+    object(
+        &folder,
+        "wrong",
+        "gcc -g",
+        &BASE.replace("long b", "long b[2]"),
+    );
+    for name in ["base", "other", "wrong"] {
+        folder.tool(
+            "pahole",
+            &format!("--btf_encode_detached {name}.btf {name}.o"),
+        );
+    }
+    let bytes = folder.bytes("base.btf");
+    let small = distilled(&BtfReading::parse(&bytes, 8).unwrap().graph);
+    folder.write("small.btf", &small);
+    object(&folder, "mod", "gcc -g", MODULE);
+    folder.tool(
+        "pahole",
+        "--btf_encode_detached split.btf --btf_base=small.btf mod.o",
+    );
+    let split = folder.bytes("split.btf");
+    let base = BtfBase::new(BtfReading::parse(&small, 8).unwrap()).unwrap();
+    assert!(BtfReading::is_split(&split));
+    assert_eq!(
+        BtfReading::parse_all(&split, 8, Some(&base)).unwrap()[0].problems,
+        []
+    );
+    folder.tool(
+        "objcopy",
+        "--add-section .BTF=split.btf --add-section .BTF.base=small.btf mod.o mod.ko",
+    );
+    let alone = folder.done("ctf type mine mod.ko");
+    assert!(alone.contains("/* at 8, 16 bytes */"), "{alone}");
+    for base in ["base.btf", "other.btf"] {
+        assert_eq!(
+            folder.done(&format!("ctf type mine --base {base} mod.ko")),
+            alone
+        );
+        folder.done(&format!("ctf to-btf --base {base} mod.ko -o ours.btf"));
+    }
+    let (status, errors) = refusal(&folder, "ctf dump --base wrong.btf mod.ko");
+    assert!(
+        status == 2 && errors.contains("none of its types is struct base"),
+        "{errors}"
+    );
+}
+
+/// `ld -r` appends the BTF of objects to each other.
+#[test]
+fn all_parts_of_a_section_are_read() {
+    let folder = TestFolder::new();
+    object(
+        &folder,
+        "one",
+        "gcc -gbtf",
+        "struct one { char a; } one; struct both { int b[2][3]; } x;",
+    );
+    object(
+        &folder,
+        "two",
+        "gcc -gbtf",
+        "struct two { long a; } two; struct both { int b[2][3]; } y;",
+    );
+    folder.tool("ld", "-r one.o two.o -o together.o");
+    let dump = folder.done("ctf dump together.o");
+    for part in [
+        "struct one {",
+        "struct two {",
+        "struct one one;",
+        "struct two two;",
+    ] {
+        assert!(dump.contains(part), "{dump}");
+    }
+    assert!(dump.contains("int b[2][3];"), "{dump}");
+    folder.done("ctf to-btf together.o -o ours.btf");
+    let ours = types(&folder, "btf dump file ours.btf");
+    let structs = |name: &str| {
+        ours.iter()
+            .filter(|ty| ty.starts_with(&format!("STRUCT '{name}'")))
+            .count()
+    };
+    assert_eq!(["one", "two", "both"].map(structs), [1; 3], "{ours:#?}");
+}
+
+/// gcc's BTF of objects is linked as its CTF of the same objects.
+#[test]
+fn btf_of_objects_is_linked() {
+    let folder = TestFolder::new();
+    for (name, text) in [
+        (
+            "one",
+            "struct both { int b[2][3]; } x; struct own { char a; } one; int f(struct both *b) { return 0; }",
+        ),
+        (
+            "two",
+            "struct both { int b[2][3]; } y; struct own { long a; } two; int main(void) { return 0; }",
+        ),
+    ] {
+        object(&folder, name, "gcc -gbtf", text);
+        object(&folder, &format!("{name}-ctf"), "gcc -gctf", text);
+    }
+    folder.done("ctf link one.o two.o -o btf.ctf");
+    folder.done("ctf link one-ctf.o two-ctf.o -o ctf.ctf");
+    let types = |file: &str| {
+        let json = folder.done(&format!("ctf dump --format json {file}"));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let dictionaries = json["files"][0]["dictionaries"].as_array().unwrap().clone();
+        let types = dictionaries
+            .iter()
+            .flat_map(|one| one["types"].as_array().unwrap());
+        let named = types.filter(|ty| !ty["name"].is_null() && ty["size"] != 0);
+        let named: BTreeSet<_> = named
+            .map(|ty| format!("{} {} {}", ty["kind"], ty["name"], ty["members"]))
+            .filter(|ty| ty.contains("struct"))
+            .map(|ty| ty.split("\"type\"").next().unwrap().to_owned())
+            .collect();
+        (dictionaries.len(), named)
+    };
+    assert_eq!(types("btf.ctf"), types("ctf.ctf"));
+    assert!(
+        folder
+            .done("ctf symbol x btf.ctf")
+            .contains("struct both x;")
+    );
+    assert!(
+        folder
+            .done("ctf type both btf.ctf")
+            .contains("int b[2][3];")
+    );
+}
+
+/// Another format of the same name is refused by its own.
+#[test]
+fn the_ctf_of_illumos_is_named() {
+    let folder = TestFolder::new();
+    folder.write("bare", [0xf1, 0xcf, 2, 0, 0, 0, 0, 0].repeat(8));
+    folder.write("a.c", "int a;");
+    folder.tool("gcc", "-c a.c -o a.o");
+    folder.tool("objcopy", "--add-section .SUNW_ctf=bare a.o kernel.o");
+    folder.tool("objcopy", "--add-section .ctf=bare a.o section.o");
+    for file in ["bare", "kernel.o", "section.o"] {
+        let (status, errors) = refusal(&folder, &format!("ctf dump {file}"));
+        assert!(
+            status == 2 && errors.contains("FreeBSD and illumos"),
+            "{file}: {errors}"
+        );
+    }
+}
