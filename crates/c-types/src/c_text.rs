@@ -18,9 +18,22 @@ const MIN_LINE_BYTES: usize = 16;
 /// The remaining budget of a declaration, since functions with function parameters can multiply.
 struct DeclarationBudget {
     steps: usize,
-    /// The nesting of parameters.
+    /// The nesting of parameters and bodies.
     depth: usize,
+    bodies: Bodies,
 }
+
+/// Where the bodies of types without a name are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bodies {
+    Nowhere,
+    /// In parameters, but not of the declaration's own type.
+    InParameters,
+    Everywhere,
+}
+
+/// The replacement for the body of a type without a name.
+const NO_BODY: &str = "{…}";
 
 /// The replacement for parts that are too long, or circular.
 const TOO_LONG: &str = "/* … */";
@@ -29,15 +42,47 @@ impl Graph<'_> {
     /// A declaration in C of a name with a type; with an empty name the type itself, as in a cast.
     #[must_use]
     pub fn declare(&self, id: TypeId, name: &str) -> String {
-        declare(
-            self,
-            id,
-            name.to_owned(),
-            &mut DeclarationBudget {
-                steps: 1 << 10,
-                depth: MAX_DECLARATORS,
-            },
-        )
+        self.declare_with(id, name, Bodies::Nowhere)
+    }
+
+    /// The same with the bodies of structures, unions and enumerations without a name:
+    /// `int f(struct { int a; } *)`.
+    #[must_use]
+    pub fn declare_with_bodies(&self, id: TypeId, name: &str) -> String {
+        self.declare_with(id, name, Bodies::Everywhere)
+    }
+
+    fn declare_with(&self, id: TypeId, name: &str, bodies: Bodies) -> String {
+        let mut budget = DeclarationBudget {
+            steps: 1 << 10,
+            depth: MAX_DECLARATORS,
+            bodies,
+        };
+        declare(self, id, name.to_owned(), &mut budget)
+    }
+
+    /// The type at the start of a declaration, if it has no name: that of the elements of arrays,
+    /// of what pointers lead to, and of what functions return. Also whether a pointer or a function
+    /// is between.
+    fn unnamed_base(&self, mut id: TypeId) -> Option<(TypeId, bool)> {
+        let mut is_behind = false;
+        for _ in 0..MAX_DECLARATORS {
+            let ty = self.get(id)?;
+            match &ty.kind {
+                TypeKind::Pointer(to) | TypeKind::Function { returns: to, .. } => {
+                    is_behind = true;
+                    id = *to;
+                }
+                TypeKind::Qualified(_, to)
+                | TypeKind::TypeTag { of: to, .. }
+                | TypeKind::Array { element: to, .. } => id = *to,
+                TypeKind::Record { .. } | TypeKind::Enum { .. } if ty.name.is_empty() => {
+                    return Some((id, is_behind));
+                }
+                _ => return None,
+            }
+        }
+        None
     }
 
     /// The definition of a type in C, formatted by `{}`: for a structure or union each member with
@@ -132,10 +177,60 @@ fn declare(
                 text = format!("{text} : {bits}");
                 id = *of;
             }
-            _ => return join_specifiers(&qualifiers, &(base_name(ty) + &tags), &text),
+            _ => {
+                let base = match body(graph, ty, budget) {
+                    Some(body) => base_name(ty).replace(NO_BODY, &body),
+                    None => base_name(ty),
+                };
+                return join_specifiers(&qualifiers, &(base + &tags), &text);
+            }
         }
     }
     join_specifiers(&qualifiers, TOO_LONG, &text)
+}
+
+/// The body of a type without a name, on one line, where bodies are wanted.
+fn body(graph: &Graph<'_>, ty: &Type<'_>, budget: &mut DeclarationBudget) -> Option<String> {
+    let is_wanted = match budget.bodies {
+        Bodies::Nowhere => false,
+        Bodies::InParameters => budget.depth < MAX_DECLARATORS,
+        Bodies::Everywhere => true,
+    };
+    let depth = budget.depth.checked_sub(1);
+    let depth = depth.filter(|_| is_wanted && ty.name.is_empty())?;
+    let parts: Vec<String> = match &ty.kind {
+        TypeKind::Record { members, .. } => {
+            budget.depth = depth;
+            let mut parts = Vec::new();
+            let mut left = MAX_DECLARATION_BYTES;
+            for member in members {
+                let mut part = declare(graph, member.ty, member.name.to_string(), budget);
+                if let Some(bits) = member.bits {
+                    part += &format!(" : {bits}");
+                }
+                left = left.saturating_sub(part.len());
+                if left == 0 || budget.steps == 0 {
+                    parts.push(TOO_LONG.to_owned());
+                    break;
+                }
+                parts.push(part + ";");
+            }
+            budget.depth += 1;
+            parts
+        }
+        TypeKind::Enum { enumerators, .. } => {
+            let all = enumerators.iter().take(MAX_DECLARATORS);
+            let mut parts: Vec<_> = all
+                .map(|one| format!("{} = {},", one.name, one.value))
+                .collect();
+            if parts.len() < enumerators.len() {
+                parts.push(TOO_LONG.to_owned());
+            }
+            parts
+        }
+        _ => return None,
+    };
+    Some(format!("{{ {} }}", parts.join(" ")))
 }
 
 /// The declaration of a parameter.
@@ -175,7 +270,7 @@ fn join_specifiers(qualifiers: &[&str], base: &str, text: &str) -> String {
 fn base_name(ty: &Type<'_>) -> String {
     let tagged = |tag: Tag| {
         if ty.name.is_empty() {
-            format!("{} {{…}}", tag.keyword())
+            format!("{} {NO_BODY}", tag.keyword())
         } else {
             format!("{} {}", tag.keyword(), ty.name)
         }
@@ -206,40 +301,31 @@ impl Display for Definition<'_> {
                 writeln!(f, "{} {{", base_tag(ty))?;
                 let mut left = MAX_DEFINITION_BYTES;
                 self.body(f, self.id, (1, 0), &mut left)?;
-                let layout = graph.layout(self.id);
-                let size = layout.as_ref().map_or(0, |layout| layout.size);
-                let align = layout.as_ref().map_or(1, |layout| layout.align);
-                let holes =
-                    layout.map_or(0, |layout| layout.holes.iter().map(|hole| hole.bits).sum());
-                write!(f, "}}; /* size {size}, align {align}")?;
-                match holes {
-                    0 => writeln!(f, " */"),
-                    holes => writeln!(f, ", holes {} */", BitCount(holes)),
-                }
+                write!(f, "}}")?;
+                self.end(f, self.id)
             }
-            TypeKind::Enum {
-                size, enumerators, ..
-            } => {
+            TypeKind::Enum { enumerators, .. } => {
                 writeln!(f, "{} {{", base_tag(ty))?;
                 for enumerator in enumerators {
                     writeln!(f, "    {} = {},", enumerator.name, enumerator.value)?;
                 }
-                writeln!(f, "}}; /* size {size} */")
+                write!(f, "}}")?;
+                self.end(f, self.id)
             }
             TypeKind::Typedef(to) => {
-                let inner = graph.get(*to).filter(|ty| {
-                    ty.name.is_empty()
-                        && matches!(ty.kind, TypeKind::Record { .. } | TypeKind::Enum { .. })
-                });
-                match inner {
-                    Some(_) => write!(f, "typedef … {};\n{}", ty.name, graph.define(*to)),
-                    None => writeln!(f, "typedef {};", graph.declare(*to, &ty.name)),
+                let text = graph.declare_with(*to, &ty.name, Bodies::InParameters);
+                let mut left = MAX_DEFINITION_BYTES;
+                write!(f, "typedef ")?;
+                self.with_body(f, *to, &text, (0, 0), &mut left)?;
+                match graph.unnamed_base(*to) {
+                    Some(_) => self.end(f, *to),
+                    None => writeln!(f, ";"),
                 }
             }
-            _ => match graph.size(self.id) {
-                Some(size) => writeln!(f, "{}; /* size {size} */", graph.declare(self.id, "")),
-                None => writeln!(f, "{};", graph.declare(self.id, "")),
-            },
+            _ => {
+                write!(f, "{}", graph.declare(self.id, ""))?;
+                self.end(f, self.id)
+            }
         }
     }
 }
@@ -254,6 +340,22 @@ fn base_tag(ty: &Type<'_>) -> String {
 }
 
 impl Definition<'_> {
+    /// The end of a definition, with the type's size, and a structure's alignment and holes.
+    fn end(&self, f: &mut Formatter<'_>, id: TypeId) -> fmt::Result {
+        let Some(size) = self.graph.size(id) else {
+            return writeln!(f, ";");
+        };
+        write!(f, "; /* size {size}")?;
+        if let Some(layout) = self.graph.layout(id) {
+            write!(f, ", align {}", layout.align)?;
+            match layout.holes.iter().map(|hole| hole.bits).sum() {
+                0 => {}
+                holes => write!(f, ", holes {}", BitCount(holes))?,
+            }
+        }
+        writeln!(f, " */")
+    }
+
     /// The members, with the holes between them; also the members of unnamed ones.
     fn body(
         &self,
@@ -312,35 +414,59 @@ impl Definition<'_> {
         });
         let indent = depth * 4;
         let graph = self.graph;
-        let inner = graph.get(member.ty).filter(|ty| ty.name.is_empty());
-        if let Some(inner) = inner.filter(|ty| matches!(ty.kind, TypeKind::Record { .. })) {
-            writeln!(f, "{:indent$}{} {{", "", base_tag(inner))?;
-            self.body(f, member.ty, (depth + 1, at), left)?;
-            let end = format!("}} {}", member.name);
-            return writeln!(
-                f,
-                "{:indent$}{}; /* at {place}, {size} */",
-                "",
-                end.trim_end()
-            );
-        }
-        let mut declaration = graph.declare(member.ty, &member.name);
+        let mut text = graph.declare_with(member.ty, &member.name, Bodies::InParameters);
         let ty = graph.get(member.ty).map(|ty| &ty.kind);
         // The declaration of a slice already has the width.
         if member.is_bit_field
             && !matches!(ty, Some(TypeKind::Slice { .. }))
             && let Some(bits) = member.bits
         {
-            declaration.push_str(&format!(" : {bits}"));
+            text.push_str(&format!(" : {bits}"));
         }
-        declaration.push(';');
-        *left = left.saturating_sub(declaration.len());
+        *left = left.saturating_sub(text.len());
+        write!(f, "{:indent$}", "")?;
+        if graph.unnamed_base(member.ty).is_some() {
+            self.with_body(f, member.ty, &text, (depth, at), left)?;
+            return writeln!(f, "; /* at {place}, {size} */");
+        }
+        text.push(';');
         let width = 44usize.saturating_sub(indent);
-        writeln!(
-            f,
-            "{:indent$}{declaration:width$} /* at {place}, {size} */",
-            ""
-        )
+        writeln!(f, "{text:width$} /* at {place}, {size} */")
+    }
+
+    /// A declaration. If its type has no name, its body is written; offsets behind pointers begin
+    /// at 0.
+    fn with_body(
+        &self,
+        f: &mut Formatter<'_>,
+        ty: TypeId,
+        text: &str,
+        (depth, at): (usize, u64),
+        left: &mut usize,
+    ) -> fmt::Result {
+        let base = self.graph.unnamed_base(ty);
+        let (Some((id, is_behind)), Some((before, after))) = (base, text.split_once(NO_BODY))
+        else {
+            return write!(f, "{text}");
+        };
+        writeln!(f, "{before}{{")?;
+        let at = if is_behind { 0 } else { at };
+        match self.graph.get(id).map(|ty| &ty.kind) {
+            Some(TypeKind::Enum { enumerators, .. }) => {
+                for one in enumerators {
+                    let indent = (depth + 1) * 4;
+                    let line = format!("{} = {},", one.name, one.value);
+                    let Some(rest) = left.checked_sub(line.len()) else {
+                        writeln!(f, "{:indent$}{TOO_LONG}", "")?;
+                        break;
+                    };
+                    *left = rest;
+                    writeln!(f, "{:indent$}{line}", "")?;
+                }
+            }
+            _ => self.body(f, id, (depth + 1, at), left)?,
+        }
+        write!(f, "{:1$}}}{after}", "", depth * 4)
     }
 }
 

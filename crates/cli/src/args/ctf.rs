@@ -46,10 +46,11 @@ pub(crate) enum DumpFormat {
     Json,
 }
 
-/// Where CTF is read from.
+/// Where types are read from.
 #[derive(Debug, Args)]
 pub(crate) struct CtfSource {
-    /// An ELF file, an archive of object files, or a bare CTF or BTF file.
+    /// An ELF file, an archive of object files, or a bare CTF or BTF file. The types are those of
+    /// CTF, else BTF, else DWARF.
     pub(crate) file: PathBuf,
     /// Only this dictionary: `.ctf`, which all units share, or the name of a source file.
     #[arg(long, value_name = "NAME")]

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_c_types::{CtfSection, CtfUnit, Graph, SHARED};
+use unspool_dwarf_types::SplitFiles;
 
 use crate::args::ctf::{CtfAction, CtfArgs, CtfSource};
 use crate::commands::{MAX_PROBLEMS_PRINTED, report};
@@ -78,16 +79,14 @@ fn each_file(
     let mut found = false;
     for input in inputs {
         let path = || input.path().display().to_string();
-        let Some(stored) = input.types()? else {
-            continue;
-        };
-        let (section, base);
-        let mut shown = match stored {
-            StoredTypes::Ctf(bytes, elf) => {
+        let (section, base, debug);
+        let splits = SplitFiles::default();
+        let mut shown = match input.types()? {
+            Some(StoredTypes::Ctf(bytes, elf)) => {
                 section = CtfSection::open(bytes, elf).with_context(path)?;
                 read(input, &section, arrays)?
             }
-            StoredTypes::Btf(bytes, pointer_size) => {
+            Some(StoredTypes::Btf(bytes, pointer_size)) => {
                 base = input.btf_base(source.base.as_deref())?;
                 let read = input.read_btf(bytes, pointer_size, base.as_ref(), arrays)?;
                 let dictionaries = read.graphs.into_iter().enumerate();
@@ -105,6 +104,14 @@ fn each_file(
                     reversed_by: read.reversed_by,
                     is_clean: read.is_clean,
                     dictionaries,
+                }
+            }
+            None => {
+                let Some(file) = input.elf() else { continue };
+                debug = from_dwarf::debug_files(file);
+                match from_dwarf::dictionaries_of(file, &debug, &splits)? {
+                    Some(read) => read,
+                    None => continue,
                 }
             }
         };
@@ -131,11 +138,8 @@ fn each_file(
     }
     if !found {
         bail!(
-            "{} has no types in a section {} or {}: build it with `gcc -gctf`, or put types into it with `unspool ctf link` or, if it has DWARF, \
-             `unspool ctf from-dwarf`",
+            "{} has no types: neither CTF nor BTF nor DWARF of units in C: build it with `gcc -gctf` or `gcc -g`",
             source.file.display(),
-            input::SECTION,
-            input::BTF_SECTION,
         );
     }
     Ok(is_clean)

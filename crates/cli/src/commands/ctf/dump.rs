@@ -36,7 +36,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
                     write!(out, "{}", ObjdumpText { dict, reading })?;
                 }
                 (DumpFormat::Objdump, None) => bail!(
-                    "{} has BTF: `objdump --ctf` has no form for it",
+                    "{} has no CTF: `objdump --ctf` has no form for other types",
                     input.path().display()
                 ),
                 _ => {
@@ -83,7 +83,7 @@ pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result
             writeln!(out, "/* {what} */")?;
         }
         for TypedSymbol { name, ty, .. } in symbols {
-            writeln!(out, "{};", graph.declare(*ty, name))?;
+            writeln!(out, "{};", graph.declare_with_bodies(*ty, name))?;
         }
     }
     Ok(())

@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_c_types::{ARRAYS_IN_ORDER, Aliases, Enumerator, LinkOutput, LinkUnit, TypeKind, link};
+use unspool_c_types::{
+    ARRAYS_IN_ORDER, Aliases, Enumerator, LinkOutput, LinkUnit, SHARED, TypeKind, link,
+};
 use unspool_dwarf_types::{ProgramTypes, SplitFiles, TypesError, elf_context};
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots};
 
-use super::{dump, target};
-use crate::args::ctf::CtfFromDwarfArgs;
+use super::{LoadedDicts, NamedDict, dump, target};
+use crate::args::ctf::{CtfFromDwarfArgs, ShareTypes};
 use crate::commands;
 use crate::output::{self, EscapedText, ExitCodes};
 
@@ -94,12 +96,47 @@ pub(super) fn units<'a>(
     units
 }
 
+/// The types of a file's DWARF as dictionaries: one of shared types, and one for each unit that has
+/// others. With names of parameters, which CTF lacks. `None` without DWARF of units in C.
+pub(super) fn dictionaries_of<'f>(
+    file: &'f ElfFile,
+    debug: &'f DebugFiles,
+    splits: &'f SplitFiles,
+) -> anyhow::Result<Option<LoadedDicts<'f>>> {
+    let program = read(file, debug, splits)?;
+    if program.units.is_empty() {
+        return Ok(None);
+    }
+    let is_clean = program.problems.is_empty();
+    let units = units(program, aliases(file, debug)?, |_| true);
+    let linked = link(
+        &units,
+        target::options(ShareTypes::Unconflicted, target::threads()),
+    );
+    let children = linked.children.into_iter();
+    let children = children.map(|(name, graph)| (name, Arc::new(graph)));
+    let all = std::iter::once((Cow::Borrowed(SHARED), linked.shared)).chain(children);
+    let dictionaries: Vec<_> = all
+        .map(|(name, graph)| NamedDict {
+            name,
+            graph,
+            ctf: None,
+        })
+        .collect();
+    Ok(Some(LoadedDicts {
+        is_archive: dictionaries.len() > 1,
+        dictionaries,
+        is_clean,
+        reversed_by: None,
+    }))
+}
+
 fn dictionaries<'l, 'a>(
     output: &'l LinkOutput<'a>,
 ) -> impl Iterator<Item = (&'l str, &'l unspool_c_types::Graph<'a>)> {
     let children = output.children.iter();
     let children = children.map(|(name, graph)| (&**name, graph));
-    std::iter::once((unspool_c_types::SHARED, &*output.shared)).chain(children)
+    std::iter::once((SHARED, &*output.shared)).chain(children)
 }
 
 /// Types that CTF cannot represent.

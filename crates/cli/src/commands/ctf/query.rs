@@ -69,7 +69,7 @@ fn is_symbol_of(inputs: &[Input], name: &str) -> anyhow::Result<bool> {
 
 fn line(graph: &Graph<'_>, symbol: &TypedSymbol<'_>) -> String {
     let name = EscapedText(&symbol.name).to_string();
-    format!("{};\n", graph.declare(symbol.ty, &name))
+    format!("{};\n", graph.declare_with_bodies(symbol.ty, &name))
 }
 
 /// Prints a function's results for each dictionary, as text or as JSON.
