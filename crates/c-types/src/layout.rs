@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
 use crate::graph::{Graph, Tag, TypeId, TypeKind};
 
@@ -16,7 +16,8 @@ pub struct RecordLayout<'g> {
     pub tag: Tag,
     /// Its size in bytes.
     pub size: u64,
-    /// Its alignment in bytes, derived from its members: attributes can require more.
+    /// Its alignment in bytes, derived from its members ([`Graph::align`]): attributes can require
+    /// more.
     pub align: u64,
     /// Its members.
     pub members: Vec<MemberLayout<'g>>,
@@ -73,37 +74,48 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The alignment of a type in bytes: the maximum alignment of its parts; `None` if it has none.
-    /// Attributes in the source are not known.
+    /// The alignment of a type in bytes; `None` if it has none. A structure's is the maximum of its
+    /// members', if it can have that: the size and the offsets are multiples. Otherwise it is packed,
+    /// and the result is the largest that divides them. Attributes in the source are not known.
     #[must_use]
     pub fn align(&self, id: TypeId) -> Option<u64> {
-        let mut most = None;
-        let mut seen = HashSet::new();
-        // Each part counts once, even if it is repeated.
-        let mut open = vec![id];
-        while let Some(id) = open.pop() {
-            let Some(id) = self.resolve(id).filter(|id| seen.insert(*id)) else {
-                continue;
-            };
-            let own = match &self.get(id)?.kind {
-                // A complex number is aligned as each of its two parts.
-                TypeKind::Float(number) if matches!(number.format, 3..=5) => number.size / 2,
-                TypeKind::Integer(number) | TypeKind::Float(number) => number.size,
-                TypeKind::Pointer(_) => self.pointer_size,
-                TypeKind::Enum { size, .. } => *size,
-                TypeKind::Array { element: of, .. } | TypeKind::Slice { of, .. } => {
-                    open.push(*of);
-                    continue;
-                }
-                TypeKind::Record { members, .. } => {
-                    open.extend(members.iter().map(|member| member.ty));
-                    1
-                }
-                _ => continue,
-            };
-            most = most.max(Some(own));
+        self.align_within(id, MAX_NESTING, &mut HashMap::new())
+    }
+
+    fn align_within(
+        &self,
+        id: TypeId,
+        depth: u32,
+        known: &mut HashMap<TypeId, Option<u64>>,
+    ) -> Option<u64> {
+        let depth = depth.checked_sub(1)?;
+        let id = self.resolve(id)?;
+        if let Some(known) = known.get(&id) {
+            return *known;
         }
-        most
+        known.insert(id, None); // within itself
+        let align = match &self.get(id)?.kind {
+            // A complex number is aligned as each of its two parts.
+            TypeKind::Float(number) if matches!(number.format, 3..=5) => Some(number.size / 2),
+            TypeKind::Integer(number) | TypeKind::Float(number) => Some(number.size),
+            TypeKind::Pointer(_) => Some(self.pointer_size),
+            TypeKind::Enum { size, .. } => Some(*size),
+            TypeKind::Array { element: of, .. } | TypeKind::Slice { of, .. } => {
+                self.align_within(*of, depth, known)
+            }
+            TypeKind::Record { size, members, .. } => {
+                let aligns = members.iter().map(|member| {
+                    let align = self.align_within(member.ty, depth, known).unwrap_or(1);
+                    // The place of a bit-field depends on no alignment.
+                    let (_, _, is_bit_field) = self.extent(member.ty, member.bits);
+                    (align, if is_bit_field { 0 } else { member.offset / 8 })
+                });
+                Some(record_align(*size, aligns))
+            }
+            _ => None,
+        };
+        known.insert(id, align);
+        align
     }
 
     /// The layout of a structure or union, also through typedefs and qualifiers; `None` for other
@@ -157,6 +169,21 @@ impl<'a> Graph<'a> {
             }
             _ => (0, self.size(ty).and_then(|size| size.checked_mul(8)), false),
         }
+    }
+}
+
+/// The alignment of a structure of that size in bytes, by the alignments and offsets of its members.
+fn record_align(size: u64, members: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let (mut align, mut is_packed, mut places) = (1, false, size);
+    for (own, offset) in members.filter(|(align, _)| *align > 1) {
+        align = align.max(own);
+        is_packed |= !offset.is_multiple_of(own);
+        places |= offset;
+    }
+    let divisor = 1_u64.checked_shl(places.trailing_zeros());
+    match divisor {
+        Some(divisor) if is_packed || !size.is_multiple_of(align) => align.min(divisor),
+        _ => align,
     }
 }
 
