@@ -17,6 +17,9 @@ const MAX_ELEMENTS: usize = 32;
 /// The maximum number of parts of a value to show, including the elements of slices.
 const MAX_PARTS: u32 = 2000;
 
+/// The maximum nesting of arrays in the name of a type.
+const MAX_DIMENSIONS: usize = 32;
+
 /// The maximum nesting of parts.
 const MAX_NESTING: u32 = 32;
 
@@ -88,12 +91,17 @@ impl<'v, 'a> RustFormatter<'v, 'a> {
                 _ => in_c(ty),
             },
         };
-        match self.graph.get(ty).map(|own| &own.kind) {
-            Some(TypeKind::Array { element, count, .. }) => {
-                format!("[{}; {count}]", name(*element))
-            }
-            _ => name(ty),
+        let (mut element, mut counts) = (ty, Vec::new());
+        let array = |ty| match self.graph.get(ty).map(|own| &own.kind) {
+            Some(TypeKind::Array { element, count, .. }) => Some((*element, *count)),
+            _ => None,
+        };
+        while let Some((inner, count)) = array(element).filter(|_| counts.len() < MAX_DIMENSIONS) {
+            counts.push(count);
+            element = inner;
         }
+        let outwards = counts.iter().rev();
+        outwards.fold(name(element), |inner, count| format!("[{inner}; {count}]"))
     }
 
     /// A value.
