@@ -7,11 +7,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use unspool_files::environment::{cache_home_path, variable};
-use unspool_files::{CacheError, FileId, open_trusted};
+use unspool_files::{CacheError, FileId, FileState, open_trusted};
 
 use crate::build_id::{BuildId, TableKey};
 use crate::elf::{ElfFile, truncated_hash, until_nul};
 use crate::error::ModuleError;
+use crate::lines::split_paths;
 
 const DEBUG_DIRECTORY: &str = "usr/lib/debug";
 
@@ -187,8 +188,9 @@ impl DebugFiles {
     }
 
     /// A cache key for data derived from `file` and these debug files: a hash of their
-    /// [stamps](ElfFile::stamp), and of the stamps of the packages beside them (`.dwp`). `None` if
-    /// one of them has no stamp. Does not read the files.
+    /// [stamps](ElfFile::stamp), of the stamps of the packages beside them (`.dwp`), and of the
+    /// states of the files of split units (`.dwo`), even if they are missing. `None` if one of them
+    /// has no stamp. Reads the files only if units are split.
     ///
     /// A file with the right name and build ID is not necessarily right: any user who may put a
     /// file beside a copy of `file` chooses its content.
@@ -213,6 +215,15 @@ impl DebugFiles {
                 stamps.extend(ElfFile::open(package).ok()?.stamp()?);
             } else {
                 stamps.push(0);
+            }
+        }
+        let source = self.debug.as_deref().unwrap_or(file);
+        let folders = [file, source].map(|file| file.path().parent().unwrap_or(Path::new("")));
+        for path in split_paths(source, &folders) {
+            stamps.extend(path.as_os_str().as_bytes());
+            match unspool_files::metadata(&path) {
+                Ok(found) => stamps.extend(FileState::new(&found).bytes()),
+                Err(_) => stamps.push(0),
             }
         }
         Some(TableKey {

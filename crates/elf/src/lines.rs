@@ -26,8 +26,10 @@ use qualified::QualifiedNames;
 mod aranges;
 mod assembly_ranges;
 mod qualified;
+mod split_names;
 
 pub use assembly_ranges::{assembly_ranges, has_compiled_units};
+pub(crate) use split_names::split_paths;
 
 /// The maximum number of inlined functions at one address; any others are dropped.
 const MAX_FRAMES: usize = 1024;

@@ -302,6 +302,11 @@ fn arguments_of_split_units_are_reported() {
     fs::rename(&elsewhere, &file).unwrap();
     let (with, said) = report(folder, harness::new_cache());
     assert!(with_arguments(&with).iter().any(is_of_program), "{said}");
+    // The table that is kept is of no use when the file is gone again.
+    fs::rename(&file, &elsewhere).unwrap();
+    let (gone, said) = report(folder, harness::new_cache());
+    assert!(!with_arguments(&gone).iter().any(is_of_program), "{said}");
+    assert!(said.contains(&message), "{said}");
 }
 
 #[test]
