@@ -23,6 +23,7 @@ mod dynamic;
 mod elf;
 mod embed;
 mod error;
+mod go_functions;
 mod header;
 mod image;
 mod layout;
@@ -48,6 +49,7 @@ pub use embed::{
     embed_unmapped, replace_eh_frame,
 };
 pub use error::ModuleError;
+pub use go_functions::{GoFunction, GoFunctions};
 pub use header::ElfKind;
 pub use lines::{InlineFrame, Lines, assembly_ranges, has_compiled_units};
 pub use relocate::RelocationError;

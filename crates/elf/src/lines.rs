@@ -1,4 +1,4 @@
-//! Source lines and inlined functions, from DWARF.
+//! Source lines and inlined functions, from DWARF; lines of Go programs also from their own table.
 //!
 //! addr2line does the work. Its loader is not used: it reads by path only, decompresses without a
 //! bound, prints to standard error, and assumes that sections of relocatable files are at 0.
@@ -21,6 +21,7 @@ use unspool_rows::Vaddr;
 use crate::debug_file::DebugFiles;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
+use crate::go_functions::GoFunctions;
 use qualified::QualifiedNames;
 
 mod aranges;
@@ -139,7 +140,8 @@ impl Lines {
     }
 
     /// The functions at `addr`, the innermost inlined one first, the function with the code last.
-    /// Empty if the debug information does not cover the address.
+    /// Empty if the debug information does not cover the address. A Go program without any has
+    /// the lines in its own table.
     ///
     /// `addr` is the address of an instruction: for a return address, pass that of the call before
     /// it.
@@ -152,11 +154,15 @@ impl Lines {
         if state.loaded.is_none() {
             state.loaded = Some(load(self.sources.clone(), &self.addresses));
         }
-        if let Some(frames) = state.frames(addr)? {
+        if let Some(frames) = state.frames(addr)?.filter(|frames| !frames.is_empty()) {
             return Ok(frames);
         }
         state.loaded = Some(load(self.sources.clone(), &[]));
-        Ok(state.frames(addr)?.unwrap_or_default())
+        let frames = state.frames(addr)?.filter(|frames| !frames.is_empty());
+        Ok(frames.unwrap_or_else(|| {
+            let go = GoFunctions::new(&self.sources.module);
+            go.and_then(|go| go.frame(addr)).into_iter().collect()
+        }))
     }
 
     /// The source file and the line of the instruction at an address, in the innermost function;

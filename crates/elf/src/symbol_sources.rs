@@ -13,6 +13,7 @@ use unspool_rows::{Arch, Vaddr};
 use crate::dynamic::DynamicSymbols;
 use crate::elf::{ElfFile, MAX_NAME_BYTES};
 use crate::error::ModuleError;
+use crate::go_functions::GoFunctions;
 use crate::image::ImageBytes;
 use crate::plt;
 use crate::symbols::{Binding, SymbolCollection, SymbolEntry, SymbolFilter, SymbolStrings};
@@ -47,6 +48,7 @@ pub(crate) fn collect(
             Ok(None) => {}
             Err(error) => found.problems.push(error),
         }
+        add_go_functions(&mut found, filter, file);
     }
     match plt::stubs(file, filter) {
         Ok(stubs) => add_stubs(&mut found, file, &stubs),
@@ -230,6 +232,33 @@ fn add_dynamic(found: &mut SymbolCollection, filter: &mut SymbolFilter, file: &E
             &table,
             offset..offset.saturating_add(bytes.len() as u64),
         );
+    }
+}
+
+/// The functions of a stripped Go program.
+fn add_go_functions(found: &mut SymbolCollection, filter: &mut SymbolFilter, file: &ElfFile) {
+    let (Some(functions), Ok(table)) = (GoFunctions::new(file), u8::try_from(found.tables.len()))
+    else {
+        return;
+    };
+    found.tables.push(SymbolStrings {
+        image: Arc::clone(&file.image),
+        strings: functions.names(),
+        suffix: "",
+    });
+    let entries = functions.iter().map(|function| SymbolEntry {
+        address: function.range.start.0,
+        size: function.range.end.0 - function.range.start.0,
+        name: function.name_offset,
+        table,
+        is_function: true,
+        binding: Binding::Local,
+    });
+    for entry in entries.filter(|entry| entry.size > 0) {
+        if filter.accepts(entry.address, entry.size) {
+            filter.note_kept(entry.address);
+            found.entries.push(entry);
+        }
     }
 }
 

@@ -34,6 +34,7 @@ mod jit;
 mod kernel_walk;
 mod live_files;
 mod module_files;
+mod other_stack;
 mod perf_import;
 mod processes;
 mod record;

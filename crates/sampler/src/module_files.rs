@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use unspool_elf::{BuildId, ContentKey, ElfFile};
+use unspool_elf::{BuildId, ContentKey, ElfFile, GoFunctions};
 use unspool_files::{FileId, FileState, metadata};
 use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Device, Mapping, Mappings};
@@ -280,7 +280,7 @@ impl ModuleFiles {
                 file.tables.find_native(&self.store, &mut Vec::new());
             }
             // Stacks through code without a table would end there until the compiler reaches it.
-            if is_small(&elf) {
+            if is_small(&elf) || is_small_go_program(&elf) {
                 file.tables.synthesize(&self.store);
             }
             compiler.compile(&file, has_table);
@@ -290,6 +290,13 @@ impl ModuleFiles {
         self.opened.insert(key, Arc::clone(&file));
         Ok(file)
     }
+}
+
+/// Whether a file has Go's own table of frames, and few enough functions to make rows of it while
+/// samples wait: a tenth of a second at most.
+fn is_small_go_program(file: &ElfFile) -> bool {
+    const MAX_SMALL_GO_FILE_BYTES: usize = 8 << 20;
+    file.bytes().len() <= MAX_SMALL_GO_FILE_BYTES && GoFunctions::new(file).is_some()
 }
 
 /// Whether a file is small enough to hash it and synthesize its rows while samples wait: some

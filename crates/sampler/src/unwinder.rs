@@ -3,7 +3,7 @@
 use unspool_perf_events::{CpuMode, SampleRecord, UserRegisters};
 use unspool_profile::{FrameEvidence, RawFrame, StackEnd};
 use unspool_rows::memory::UnreadableReason;
-use unspool_rows::{Abi, Arch, CodeAddr, Endian, Register, Registers, RuntimeAddr};
+use unspool_rows::{Abi, Arch, CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr};
 use unspool_table_store::TableForm;
 use unspool_unwind::{
     Cursor, InnermostFrame, MappedRuleCache, Memo, NoRow, OutOfMemory, RuleCacheSize, Step, Walker,
@@ -11,6 +11,7 @@ use unspool_unwind::{
 };
 
 use crate::address_space::ProcessSpace;
+use crate::other_stack::{BlockCache, SampleAndThread};
 use crate::stack_copy::StackCopy;
 use crate::stack_extension::{Extension, StackExtensions};
 
@@ -45,6 +46,7 @@ pub struct Unwinder {
     memos: Vec<Memo>,
     addresses: Vec<RuntimeAddr>,
     frames: Vec<RawFrame>,
+    other_stack: OtherStack,
     stack_extensions: StackExtensions,
 }
 
@@ -72,6 +74,7 @@ impl Unwinder {
             memos: (0..MAX_MEMOS).map(|_| Memo::new()).collect(),
             addresses: vec![RuntimeAddr(0); MAX_FRAMES],
             frames: Vec::new(),
+            other_stack: OtherStack::default(),
             stack_extensions: StackExtensions::default(),
         })
     }
@@ -152,6 +155,7 @@ impl Unwinder {
             TableForm::Compact => walker,
             TableForm::Native => walker.with_cursor_only(),
         };
+        let is_live = self.stack_extensions.is_live;
         let slot = tid as usize % MAX_MEMOS;
         let mut memo = self.memos.get_mut(slot);
         let mut walk = |memory: &StackCopy<'_>, addresses: &mut [RuntimeAddr]| match &mut memo {
@@ -193,13 +197,24 @@ impl Unwinder {
         }
         let outermost = self.frames.len() + copied;
         let is_by_tables = found.guesses + found.interrupted + found.synthesized == 0;
-        let end = if is_by_tables {
+        let before = self.frames.len();
+        let mut end = if is_by_tables {
             let addresses = self.addresses.get(..found.frames).unwrap_or_default();
             push(top, addresses, &mut self.frames);
             found.end
         } else {
             step_by_step(top, space, &memory, &mut self.frames)
         };
+        if is_live {
+            let input = WalkInput {
+                top,
+                space,
+                tid,
+                memory: &memory,
+            };
+            let frames = &mut self.frames;
+            end = self.other_stack.extend(&input, frames, before, end);
+        }
         for frame in self.frames.iter_mut().skip(outermost) {
             frame.evidence = FrameEvidence::Spliced;
         }
@@ -247,6 +262,50 @@ impl Unwinder {
     }
 }
 
+/// A stack that continues in other memory of its thread. Keeps its storage for the next.
+#[derive(Debug, Default)]
+struct OtherStack {
+    blocks: BlockCache,
+    frames: Vec<RawFrame>,
+}
+
+impl OtherStack {
+    /// Walks again if a walk ended where the sample has no memory, and adds the frames that the
+    /// thread's memory has, if they lead to a root. `frames[before..]` are the first walk's.
+    fn extend(
+        &mut self,
+        walk: &WalkInput<'_>,
+        frames: &mut Vec<RawFrame>,
+        before: usize,
+        end: evidence::End,
+    ) -> evidence::End {
+        let unreadable = end.unreadable();
+        if !unreadable.is_some_and(|unreadable| unreadable.reason == UnreadableReason::Unmapped) {
+            return end;
+        }
+        let both = SampleAndThread::new(walk.memory, walk.tid, &mut self.blocks);
+        self.frames.clear();
+        let longer_end = step_by_step(walk.top, walk.space, &both, &mut self.frames);
+        if !stack_end(longer_end).is_root() {
+            return end;
+        }
+        let others = self.frames.iter().skip(frames.len() - before);
+        frames.extend(others.map(|frame| RawFrame {
+            evidence: FrameEvidence::Spliced,
+            ..*frame
+        }));
+        longer_end
+    }
+}
+
+/// What a sample's stack is walked by.
+struct WalkInput<'w> {
+    top: &'w SampleTop<'w>,
+    space: &'w ProcessSpace,
+    tid: u32,
+    memory: &'w StackCopy<'w>,
+}
+
 /// Notes frames that were found by tables.
 fn push(top: &SampleTop<'_>, addresses: &[RuntimeAddr], frames: &mut Vec<RawFrame>) {
     frames.extend(addresses.first().map(|_| top.frame()));
@@ -262,7 +321,7 @@ fn push(top: &SampleTop<'_>, addresses: &[RuntimeAddr], frames: &mut Vec<RawFram
 fn step_by_step(
     top: &SampleTop<'_>,
     space: &ProcessSpace,
-    memory: &StackCopy<'_>,
+    memory: &dyn Memory,
     frames: &mut Vec<RawFrame>,
 ) -> evidence::End {
     let mut cursor = top.cursor();

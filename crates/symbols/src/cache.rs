@@ -33,7 +33,7 @@ use crate::name_table::{AddressEntry, FrameEntry, FunctionEntry, NameTable, Text
 pub(crate) const KERNEL: &str = "kernel";
 
 const MAGIC: [u8; 8] = *b"unspname";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The most addresses of a table to store.
 const MAX_ADDRESSES: usize = 1 << 20;
 /// The most bytes of all files together.

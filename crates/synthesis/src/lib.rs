@@ -24,6 +24,8 @@ mod exit_rows;
 mod exits;
 mod extents;
 mod functions;
+mod go_rows;
+mod go_stack_switch;
 mod landing_pads;
 mod lsda;
 mod noreturn;
@@ -36,7 +38,7 @@ mod unit_rows;
 
 /// The version of the rows that [`synthesize`] makes of a file: kept rows of another one are made
 /// again.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 pub use elf_code_image::ElfCodeImage;
 pub use exit_rows::{ExitRows, RemainingCode};

@@ -27,6 +27,7 @@ use crate::extents::{
     FUNCTION_ALIGNMENT_BYTES, certain_starts, fall_through_runs, subtract_ranges,
 };
 use crate::functions::{CodeReferences, FunctionExtent, code_ranges, entry_point, named_functions};
+use crate::go_rows;
 use crate::landing_pads::{self, LandingPads};
 use crate::noreturn::noreturn_addresses;
 use crate::partition::{UnitAnalyzer, UnitSummaries, partition};
@@ -90,13 +91,34 @@ pub enum SynthesisError {
     Table(#[from] TableError),
 }
 
-/// Makes rows for a file's code outside of `covered`, ranges that ascend. `symbols` name functions:
+/// Makes rows for a file's code outside of `covered`, ranges that ascend. Those of Go functions
+/// follow from Go's own table of frame sizes. `symbols` name the other functions:
 /// the file's own symbols, or also those of its separate debug file.
 ///
 /// # Errors
 ///
 /// The architecture is not supported, or the table is too large.
 pub fn synthesize(
+    file: &ElfFile,
+    symbols: &Symbols,
+    covered: &[Range<u64>],
+) -> Result<Synthesis, SynthesisError> {
+    let go = go_rows::functions(file, covered);
+    if go.is_empty() {
+        return synthesize_from_code(file, symbols, covered);
+    }
+    let ranges = go
+        .iter()
+        .map(|function| function.range.start.0..function.range.end.0);
+    let mut all: Vec<Range<u64>> = covered.iter().cloned().chain(ranges).collect();
+    all.sort_unstable_by_key(|range| range.start);
+    let mut made = synthesize_from_code(file, symbols, &all)?;
+    go_rows::add(&mut made.table, file, &go)?;
+    Ok(made)
+}
+
+/// Makes rows by analysing the code outside of `covered`.
+fn synthesize_from_code(
     file: &ElfFile,
     symbols: &Symbols,
     covered: &[Range<u64>],

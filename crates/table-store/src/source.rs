@@ -3,13 +3,14 @@
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::sframe::{self, SframeAbi, SframeProblem};
 use unspool_cfi::{CfiProblem, CfiSection, EntryCounts, Hdr, Lookup, SectionKind, read_tables};
-use unspool_elf::{ElfFile, ModuleError};
-use unspool_rows::{Fde, Table, Vaddr};
+use unspool_elf::{ElfFile, GoFunctions, ModuleError};
+use unspool_rows::{Arch, Fde, Table, Vaddr};
 
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TableSource {
-    /// `.eh_frame` if it has entries, else `.debug_frame`, else `.sframe`.
+    /// `.eh_frame` if it has entries, else `.debug_frame`, else `.sframe`. Not the `.debug_frame` of
+    /// a Go program, which has rows by its own table ([`synthesize`](crate::synthesize)).
     #[default]
     Auto,
     /// `.eh_frame`.
@@ -187,11 +188,10 @@ pub fn read_if_any_from(file: &ElfFile, source: TableSource) -> Result<Table, So
 ///
 /// The file has none, or its bytes cannot be read. SFrame never has any.
 pub fn sections(file: &ElfFile, source: TableSource) -> Result<Vec<NamedSection<'_>>, SourceError> {
+    const ANY: &str = "unwind table (.eh_frame, .debug_frame or .sframe)";
     let (kinds, wanted): (&[SectionKind], _) = match source {
-        TableSource::Auto => (
-            &[SectionKind::EhFrame, SectionKind::DebugFrame],
-            "unwind table (.eh_frame, .debug_frame or .sframe)",
-        ),
+        TableSource::Auto if has_go_frames(file) => (&[SectionKind::EhFrame], ANY),
+        TableSource::Auto => (&[SectionKind::EhFrame, SectionKind::DebugFrame], ANY),
         TableSource::EhFrame => (&[SectionKind::EhFrame], ".eh_frame"),
         TableSource::DebugFrame => (&[SectionKind::DebugFrame], ".debug_frame"),
         TableSource::Sframe => (
@@ -211,6 +211,12 @@ pub fn sections(file: &ElfFile, source: TableSource) -> Result<Vec<NamedSection<
         }
     }
     empty.ok_or_else(|| missing(file, wanted))
+}
+
+/// Whether rows are made of Go's own table of frames. In the `.debug_frame` that Go writes, the rows
+/// of functions that change stacks are wrong.
+fn has_go_frames(file: &ElfFile) -> bool {
+    file.abi().arch == Arch::X86_64 && GoFunctions::new(file).is_some()
 }
 
 fn missing(file: &ElfFile, wanted: &'static str) -> SourceError {
@@ -319,6 +325,9 @@ pub fn section_lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
         let hdr = file.eh_frame_hdr().ok().flatten();
         let hdr = hdr.and_then(|hdr| Hdr::parse(hdr.data, hdr.address, file.abi()).ok());
         return Some(Lookup::new(section, hdr, trust));
+    }
+    if has_go_frames(file) {
+        return None;
     }
     let (section, _) = sections_of_kind(file, SectionKind::DebugFrame)
         .ok()?

@@ -14,6 +14,7 @@ mod browser;
 mod callgrind;
 mod command;
 mod folder;
+mod go;
 pub mod packages;
 mod running;
 mod thorough;
@@ -27,6 +28,7 @@ pub use command::{
 pub use folder::{
     Folder, NOBODY, UserFolder, scratch, scratch_folder, set_age, set_mode, without_eh_frame,
 };
+pub use go::{STRIPPED, build_go};
 pub use running::{
     RunningProgram, await_state, await_that, kernel_core, limitless, send_signal, states,
 };

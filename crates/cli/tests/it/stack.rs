@@ -9,6 +9,7 @@ pub(crate) mod copies;
 pub(crate) mod debugger;
 pub(crate) mod files;
 pub(crate) mod frames;
+pub(crate) mod go;
 pub(crate) mod guesses;
 pub(crate) mod instructions;
 pub(crate) mod options;

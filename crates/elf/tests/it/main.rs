@@ -5,6 +5,7 @@ mod architectures;
 mod common;
 mod container;
 mod embed;
+mod go;
 mod hostile;
 mod lines;
 mod relocatable;

@@ -1,4 +1,5 @@
-//! The store of tables, against other users, writers and readers.
+//! The store of tables, against other users, writers and readers; and tables of Go programs.
 #![cfg(test)]
 
+mod go;
 mod store;
