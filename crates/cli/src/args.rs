@@ -465,13 +465,15 @@ pub(crate) enum ScriptField {
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...
-       unspool stack [OPTIONS] --core CORE [--exe FILE]
+       unspool stack [OPTIONS] --core CORE [--exe FILE] [--sysroot DIR] [--modules DIR,...]
        unspool stack [OPTIONS] -- CMD...")]
 #[command(after_help = "\
 Examples:
   unspool stack 1234                      all threads of process 1234
   unspool stack --args --locals 1234      with arguments and variables
   unspool stack --core core               of a core file
+  coredumpctl dump | unspool stack --core -
+  unspool stack --core core --modules DIR its files are in DIR, found by build ID
   unspool stack -- ./app --flag           run, and show the stacks if it crashes
   unspool stack -o crash.txt -- ./app     write them to a file then
   unspool stack --registers --format json 1234
@@ -489,12 +491,18 @@ pub(crate) struct StackArgs {
     /// The command to run.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pids", "core", "reliable"])]
     pub(crate) cmd: Vec<OsString>,
-    /// A core file to look at.
+    /// A core file to look at, also compressed (.zst, .gz, .xz, .lz4); `-` is standard input.
     #[arg(long, value_name = "CORE", conflicts_with = "pids")]
     pub(crate) core: Option<PathBuf>,
     /// The program that dumped the core, if it is not where the core says.
     #[arg(long, value_name = "FILE", requires = "core", conflicts_with_all = ["pids", "cmd"])]
     pub(crate) exe: Option<PathBuf>,
+    /// A copy of the file system that the core's process saw: files are below it.
+    #[arg(long, value_name = "DIR", requires = "core", conflicts_with_all = ["pids", "cmd"])]
+    pub(crate) sysroot: Option<PathBuf>,
+    /// Folders with the core's files, of any name: they are found by build ID.
+    #[arg(long, value_name = "DIR", value_delimiter = ',', requires = "core", conflicts_with_all = ["pids", "cmd"])]
+    pub(crate) modules: Vec<PathBuf>,
     /// Show each frame's CFA and registers.
     #[arg(long)]
     pub(crate) registers: bool,
@@ -515,6 +523,9 @@ pub(crate) struct StackArgs {
     /// seconds at most.
     #[arg(long, requires = "values")]
     pub(crate) strings: bool,
+    /// Show equal stacks once, with all their threads. JSON has each thread all the same.
+    #[arg(long, conflicts_with_all = ["values", "registers"])]
+    pub(crate) group: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
     #[arg(long)]
     pub(crate) reliable: bool,

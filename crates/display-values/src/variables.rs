@@ -29,14 +29,24 @@ pub struct DebugInfoFiles {
 }
 
 impl DebugInfoFiles {
-    /// Finds the files for the modules of frames, of a process with debug files under its `root`
-    /// first.
+    /// Finds the files for the modules of frames in the user's folders, of a process with debug
+    /// files under its `root` first.
     pub fn open<'s>(
         unwinder: &SnapshotUnwinder<'_>,
         stacks: impl Iterator<Item = &'s CallStack>,
         root: Option<&Path>,
     ) -> DebugInfoFiles {
-        let finder = ModuleFinder::from_environment();
+        let finder = ModuleFinder::from_environment().offline();
+        DebugInfoFiles::open_by(&finder, unwinder, stacks, root)
+    }
+
+    /// The same by another finder.
+    pub fn open_by<'s>(
+        finder: &ModuleFinder,
+        unwinder: &SnapshotUnwinder<'_>,
+        stacks: impl Iterator<Item = &'s CallStack>,
+        root: Option<&Path>,
+    ) -> DebugInfoFiles {
         let mut by_module = HashMap::new();
         for frame in stacks.flat_map(|stack| &stack.frames) {
             if let Some(at) = unwinder.locate(frame.code)

@@ -4,11 +4,15 @@
 //! A truncated or partly malformed core yields its intact parts. [`Core::problems`] lists the
 //! others with their file offsets.
 
+use std::fs::File;
 use std::path::Path;
 
+use unspool_elf::ElfFile;
 use unspool_files::FileMap;
 use unspool_rows::{Abi, Endian, Memory};
 
+use crate::file_provider::{FileProblem, FileSearch};
+use crate::loaded_objects::CoreObjects;
 use crate::maps::Mappings;
 use crate::{AuxVector, Signal, Snapshot, Thread};
 
@@ -21,7 +25,8 @@ mod notes;
 pub use error::{CoreError, CoreProblem};
 pub use memory::CoreMemory;
 
-use elf::{CoreHeaders, PT_NOTE, ProgramHeader};
+use crate::program_header::{PT_NOTE, ProgramHeader};
+use elf::CoreHeaders;
 use notes::CoreNotes;
 
 /// A core file.
@@ -60,12 +65,24 @@ impl Core {
     /// architecture, or ends before its first program header.
     pub fn open(path: impl AsRef<Path>) -> Result<Core, CoreError> {
         let path = path.as_ref();
-        let contents = unspool_files::open(path).and_then(|file| FileMap::new(&file));
-        let failed = |source| CoreError::Open {
+        let file = unspool_files::open(path).map_err(|source| CoreError::Open {
             path: path.to_path_buf(),
             source,
-        };
-        Core::from_contents(contents.map_err(failed)?)
+        })?;
+        Core::from_file(&file, path)
+    }
+
+    /// The core file that `file` has open; `path` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Core::open`].
+    pub fn from_file(file: &File, path: &Path) -> Result<Core, CoreError> {
+        let contents = FileMap::new(file).map_err(|source| CoreError::Open {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Core::from_contents(contents)
     }
 
     /// Parses the bytes of a core file.
@@ -102,6 +119,34 @@ impl Core {
             pac_mask: abi_info.pac_mask,
             problems,
         })
+    }
+
+    /// Finds the files of mappings for which the core names none, and the mappings that it lacks: by
+    /// the loaded objects' headers in memory, the dynamic loader's list, and the program given. Not
+    /// every writer records the names (`NT_FILE`).
+    ///
+    /// # Errors
+    ///
+    /// The program given cannot be read, or the core's program cannot be this one.
+    pub fn find_objects(&mut self, search: &FileSearch) -> Result<(), FileProblem> {
+        let program = search
+            .executable
+            .as_deref()
+            .map(ElfFile::open)
+            .transpose()?;
+        let objects = CoreObjects {
+            memory: &self.memory,
+            auxv: &self.auxv,
+            program: program.as_ref(),
+            open: &|path| search.open(path).ok(),
+            find: &|id| search.find(id),
+        };
+        let assigned = objects.assign(self.mappings.clone());
+        let unplaced = || FileProblem::Unplaced {
+            path: search.executable.clone().unwrap_or_default(),
+        };
+        self.mappings = assigned.ok_or_else(unplaced)?;
+        Ok(())
     }
 
     /// The recorded memory.

@@ -12,6 +12,7 @@ use crate::OwnProcess;
 use crate::Process;
 use crate::core_file::Core;
 use crate::maps::Mapping;
+use crate::module_folders::ModuleFolders;
 use crate::{FileIdentity, MappedFile, Snapshot};
 
 /// Finds the file behind a mapping.
@@ -58,6 +59,12 @@ pub enum FileProblem {
         mapped: Option<Box<BuildId>>,
         /// The build ID of the file.
         on_disk: Option<Box<BuildId>>,
+    },
+    /// The file given as the core's program does not fit the addresses of the core.
+    #[error("{}: it cannot be the program of this core: its segments are not at the core's addresses", path.display())]
+    Unplaced {
+        /// The path that was given.
+        path: PathBuf,
     },
     /// The image in memory cannot be read.
     #[error("the image in memory cannot be read: {0}")]
@@ -143,24 +150,52 @@ fn same_build(
     })
 }
 
-/// The files of a core, at their present paths.
+/// Where the files of a core are.
+#[derive(Debug, Default)]
+pub struct FileSearch {
+    /// The program's file, if it is not where the core says.
+    pub executable: Option<PathBuf>,
+    /// A copy of the file system that the process saw: paths in the core are below it.
+    pub sysroot: Option<PathBuf>,
+    /// Folders with files of any name, which are found by their build IDs.
+    pub folders: ModuleFolders,
+}
+
+impl FileSearch {
+    /// Opens the file that had a path in the process.
+    pub(crate) fn open(&self, path: &Path) -> Result<ElfFile, ModuleError> {
+        match &self.sysroot {
+            Some(root) => ElfFile::open(root.join(path.strip_prefix("/").unwrap_or(path))),
+            None => ElfFile::open(path),
+        }
+    }
+
+    /// The path of a file in the folders.
+    pub(crate) fn find(&self, id: BuildId) -> Option<PathBuf> {
+        self.folders.find(id).map(Path::to_path_buf)
+    }
+}
+
+/// The files of a core.
 #[derive(Debug)]
 pub struct CoreFiles<'c> {
     core: &'c Core,
-    executable: Option<PathBuf>,
+    search: &'c FileSearch,
 }
 
 impl<'c> CoreFiles<'c> {
-    /// Takes the files from their paths in the core; the executable from `executable` if given.
+    /// Takes the files from where `search` says, after [`Core::find_objects`].
     ///
     /// # Errors
     ///
-    /// The file given cannot be read, or is not the core's.
-    pub fn new(core: &'c Core, executable: Option<PathBuf>) -> Result<Self, FileProblem> {
-        let files = CoreFiles { core, executable };
-        if files.executable.is_some()
-            && let Some(program) = files.program()
-        {
+    /// The program given cannot be read, or is not the core's.
+    pub fn new(core: &'c Core, search: &'c FileSearch) -> Result<Self, FileProblem> {
+        let files = CoreFiles { core, search };
+        if let Some(given) = &search.executable {
+            let path = || given.clone();
+            let program = files
+                .program()
+                .ok_or_else(|| FileProblem::Unplaced { path: path() })?;
             files.file(program).map_err(|problem| match problem {
                 FileProblem::Replaced {
                     path,
@@ -177,10 +212,15 @@ impl<'c> CoreFiles<'c> {
         Ok(files)
     }
 
-    /// The mapping of the program's entry point.
+    /// A mapping of the program: that of its entry point, or one with the given name.
     fn program(&self) -> Option<&'c Mapping> {
-        let entry = self.core.auxv().entry()?;
-        self.core.mappings().find(entry)
+        let mappings = self.core.mappings();
+        if let Some(entry) = self.core.auxv().entry() {
+            return mappings.find(entry);
+        }
+        let given = self.search.executable.as_deref()?;
+        let is_given = |mapping: &&Mapping| mapping.name.as_deref() == Some(given.as_os_str());
+        mappings.iter().find(is_given)
     }
 
     fn is_executable(&self, mapping: &Mapping) -> bool {
@@ -191,17 +231,28 @@ impl<'c> CoreFiles<'c> {
 
 impl FileProvider for CoreFiles<'_> {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
-        let given = self
-            .executable
-            .as_deref()
-            .filter(|_| self.is_executable(mapping));
-        let named = mapping.path().unwrap_or(Path::new(""));
-        let path = given.unwrap_or(named);
-        let file = ElfFile::open(path)?;
+        let given = self.search.executable.as_deref();
+        let given = given.filter(|_| self.is_executable(mapping));
+        // A program may have been started by a path relative to this folder.
+        let named = mapping.name.as_deref().filter(|_| mapping.by_object);
+        let named = named
+            .map(Path::new)
+            .or(mapping.path())
+            .unwrap_or(Path::new(""));
+        let opened = given.map_or_else(|| self.search.open(named), ElfFile::open);
         // A core does not record inodes. Without a recorded build ID the path has to do.
-        match self.core.build_id_at(mapping) {
-            Ok(_) => same_build(self.core, mapping, file, path.to_path_buf()),
-            Err(_) => Ok(file),
-        }
+        let id = self.core.build_id_at(mapping).ok();
+        let file = opened.map_err(FileProblem::from).and_then(|file| match id {
+            Some(_) => {
+                let path = file.path().to_path_buf();
+                same_build(self.core, mapping, file, path)
+            }
+            None => Ok(file),
+        });
+        let found = || {
+            let id = id.as_deref().and_then(BuildId::new)?;
+            ElfFile::open(self.search.find(id)?).ok()
+        };
+        file.or_else(|problem| found().filter(|_| given.is_none()).ok_or(problem))
     }
 }

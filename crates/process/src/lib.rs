@@ -31,15 +31,20 @@ mod build_id;
 pub mod core_file;
 mod error;
 pub mod file_provider;
+#[cfg(feature = "ptrace")]
+mod futex;
 mod little_endian;
 #[cfg(feature = "ptrace")]
 mod live;
+mod loaded_objects;
 mod mapped_file;
 pub mod maps;
+mod module_folders;
 mod note;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod own;
 mod procfs;
+mod program_header;
 mod read;
 mod registers;
 mod signal;
@@ -59,6 +64,7 @@ pub use live::{
 pub use mapped_file::{
     FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped,
 };
+pub use module_folders::ModuleFolders;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub use own::OwnProcess;
 pub use read::read_memory;

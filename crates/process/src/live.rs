@@ -152,6 +152,8 @@ impl Process {
                 .any(|thread| thread.registers.is_ok())
                 .then_some(reader),
         );
+        let assigned = mappings.with_copied_text(&memory);
+        let mappings = assigned.map_or(mappings, Arc::new);
         Ok(Process {
             pid,
             reader,

@@ -2,13 +2,16 @@
 //! list rebuilt from a core file.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use unspool_elf::DELETED_SUFFIX;
-use unspool_rows::RuntimeAddr;
+use unspool_rows::{Memory, RuntimeAddr};
 pub use unspool_unwind::maps_text::{Device, Permissions};
 use unspool_unwind::maps_text::{MapsLine, unescaped};
+
+use crate::loaded_objects;
 
 /// The limit of kept lines. The kernel's default limit for one process (`vm.max_map_count`) is
 /// 65530, and it can be raised.
@@ -34,6 +37,9 @@ pub struct Mapping {
     pub name: Option<OsString>,
     /// The file has lost its name: it was removed or replaced since it was mapped.
     pub deleted: bool,
+    /// No mapping of the file is recorded here: a loaded object spans the memory, and the file is
+    /// the object's. The memory may differ from the file.
+    pub by_object: bool,
 }
 
 impl Mapping {
@@ -47,6 +53,19 @@ impl Mapping {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// Whether it may hold code, as far as is recorded. gdb's `gcore` writes no segment for a part
+    /// of a file that the process only reads and executes; the file has the permissions then.
+    #[must_use]
+    pub fn may_execute(&self) -> bool {
+        let Permissions {
+            read,
+            write,
+            execute,
+            ..
+        } = self.permissions;
+        execute || !(read || write)
     }
 
     /// The path of the mapped file, or `None` for memory without a file.
@@ -64,6 +83,16 @@ impl Mapping {
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         self.path().is_none() && self.name.as_deref().is_none_or(|name| name != "[vdso]")
+    }
+}
+
+impl Mapping {
+    /// The parts before and from an address on; one may be empty.
+    fn split_at(self, addr: RuntimeAddr) -> (Mapping, Mapping) {
+        let addr = addr.clamp(self.start, self.end);
+        let mut after = self.clone();
+        clip_start(&mut after, addr);
+        (Mapping { end: addr, ..self }, after)
     }
 }
 
@@ -110,6 +139,83 @@ impl Mappings {
         Mappings { list, malformed: 0 }
     }
 
+    /// Gives code without a file the file of the loaded object whose executable segment spans it: a
+    /// program may copy its text to huge pages. Reads the objects' headers in memory. `None`: there
+    /// is no such code.
+    #[must_use]
+    pub fn with_copied_text(&self, memory: &dyn Memory) -> Option<Mappings> {
+        loaded_objects::with_copied_text(self, memory)
+    }
+
+    /// Gives the part of each mapping without a name that an owner covers the owner's file.
+    pub(crate) fn assigned_to(
+        self,
+        owners: &Mappings,
+        is_meant: impl Fn(&Mapping) -> bool,
+    ) -> Mappings {
+        let mut list = Vec::with_capacity(self.list.len());
+        for mapping in self.list {
+            if mapping.name.is_some() || !is_meant(&mapping) {
+                list.push(mapping);
+                continue;
+            }
+            let mut rest = mapping;
+            for owner in owners.overlapping(rest.start..rest.end) {
+                let (before, after) = rest.split_at(owner.start);
+                let (part, after) = after.split_at(owner.end);
+                let skipped = part.start.0.saturating_sub(owner.start.0);
+                list.push(before);
+                list.push(Mapping {
+                    start: part.start,
+                    end: part.end,
+                    permissions: part.permissions,
+                    offset: owner.offset.saturating_add(skipped),
+                    ..owner.clone()
+                });
+                rest = after;
+            }
+            list.push(rest);
+        }
+        Mappings {
+            malformed: self.malformed,
+            ..Mappings::from_list(list)
+        }
+    }
+
+    /// Adds the parts of `owners` that no mapping covers.
+    pub(crate) fn with_gaps_filled(self, owners: &Mappings) -> Mappings {
+        let mut list = Vec::new();
+        for owner in &owners.list {
+            let mut rest = owner.clone();
+            for taken in self.overlapping(owner.start..owner.end) {
+                let (before, after) = rest.split_at(taken.start);
+                list.push(before);
+                rest = after.split_at(taken.end).1;
+            }
+            list.push(rest);
+        }
+        list.extend(self.list);
+        Mappings {
+            malformed: self.malformed,
+            ..Mappings::from_list(list)
+        }
+    }
+
+    /// Whether a mapping shares addresses with one of these.
+    pub(crate) fn have_some_of(&self, mapping: &Mapping) -> bool {
+        !self.overlapping(mapping.start..mapping.end).is_empty()
+    }
+
+    /// The mappings that share addresses with a range.
+    fn overlapping(&self, range: Range<RuntimeAddr>) -> &[Mapping] {
+        let first = self
+            .list
+            .partition_point(|mapping| mapping.end <= range.start);
+        let rest = self.list.get(first..).unwrap_or_default();
+        let count = rest.partition_point(|mapping| mapping.start < range.end);
+        rest.get(..count).unwrap_or_default()
+    }
+
     /// The mapping that contains `addr`, by binary search.
     #[must_use]
     pub fn find(&self, addr: RuntimeAddr) -> Option<&Mapping> {
@@ -151,7 +257,7 @@ fn clip_start(mapping: &mut Mapping, floor: RuntimeAddr) {
     let cut = floor.0.saturating_sub(mapping.start.0);
     if cut > 0 {
         mapping.start = floor;
-        if mapping.inode != 0 || mapping.path().is_some() {
+        if mapping.inode != 0 || mapping.path().is_some() || mapping.by_object {
             mapping.offset = mapping.offset.saturating_add(cut);
         }
     }
@@ -169,6 +275,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
         inode: line.inode,
         name,
         deleted,
+        by_object: false,
     })
 }
 

@@ -37,9 +37,10 @@ impl OwnProcess {
             source,
         })?;
         let around = ProcFiles::read(thread)?;
+        let assigned = around.mappings.with_copied_text(&KernelReadMemory);
         Ok(OwnProcess {
             thread,
-            mappings: around.mappings,
+            mappings: assigned.unwrap_or(around.mappings),
             auxv: around.auxv,
             memory: KernelReadMemory,
         })

@@ -1,6 +1,7 @@
 //! A signal as the kernel describes it: `siginfo_t`, from ptrace and from core files.
 
 use unspool_rows::RuntimeAddr;
+use unspool_unwind::signal_codes::{self, SI_KERNEL};
 
 use crate::little_endian::{i32_at, u32_at};
 
@@ -53,6 +54,13 @@ impl Signal {
         })
     }
 
+    /// Why the kernel sent it, in words: `address not mapped`. `None` if a program sent it, or the
+    /// code is unknown.
+    #[must_use]
+    pub fn cause(&self) -> Option<&'static str> {
+        signal_codes::cause(self.number, self.code)
+    }
+
     /// The signal's name, for instance `SIGSEGV`; `None` for a real-time or unknown signal.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
@@ -76,9 +84,6 @@ fn has_address(number: i32, code: i32) -> bool {
         libc::SIGFPE,
         libc::SIGTRAP,
     ];
-    // `SI_KERNEL`: a fault with an address unknown to the kernel, for instance an access to a
-    // non-canonical one on x86-64.
-    const SI_KERNEL: i32 = 0x80;
     faults.contains(&number) && code > 0 && code != SI_KERNEL
 }
 

@@ -162,6 +162,7 @@ impl AuxVector {
     const AT_ENTRY: u64 = 9;
     const AT_SECURE: u64 = 23;
     const AT_RANDOM: u64 = 25;
+    const AT_EXECFN: u64 = 31;
     const AT_SYSINFO_EHDR: u64 = 33;
 
     /// Entries beyond this number are not kept; kernels write about 20.
@@ -244,6 +245,11 @@ impl AuxVector {
     /// `AT_RANDOM`: the address of 16 random bytes in the stack of the first thread.
     pub(crate) fn random(&self) -> Option<RuntimeAddr> {
         self.address(Self::AT_RANDOM)
+    }
+
+    /// `AT_EXECFN`: the address of the path by which the program was started.
+    pub(crate) fn execfn(&self) -> Option<RuntimeAddr> {
+        self.address(Self::AT_EXECFN)
     }
 
     fn address(&self, key: u64) -> Option<RuntimeAddr> {

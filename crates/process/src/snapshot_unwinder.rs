@@ -48,6 +48,8 @@ pub struct SnapshotUnwinder<'p> {
     store: &'p Store,
     slots: Vec<OnceCell<OpenResult>>,
     opened: RefCell<BTreeMap<MappedFileId, Rc<OpenModule>>>,
+    /// By page: whether its code differs from the file's.
+    differing: RefCell<BTreeMap<u64, bool>>,
     anonymous_code: AnonymousCode<&'p dyn Memory>,
     notices: RefCell<Vec<StoreError>>,
 }
@@ -144,6 +146,9 @@ pub struct FrameLocation {
     pub lookup: Vaddr,
     /// The frame's own link-time address.
     pub address: Vaddr,
+    /// Whether the code in memory differs from the file's: the module is known by the object that
+    /// spans the memory ([`Mapping::by_object`]). The frame's row is then made of the memory.
+    pub differs: bool,
 }
 
 impl FrameLocation {
@@ -187,6 +192,7 @@ impl<'p> SnapshotUnwinder<'p> {
             store,
             slots: (0..count).map(|_| OnceCell::new()).collect(),
             opened: RefCell::new(BTreeMap::new()),
+            differing: RefCell::new(BTreeMap::new()),
             anonymous_code: AnonymousCode::new(snapshot.memory(), snapshot.abi()),
             notices: RefCell::new(Vec::new()),
         }
@@ -293,6 +299,7 @@ impl<'p> SnapshotUnwinder<'p> {
             module: Rc::clone(module),
             lookup: bias.to_vaddr(code.lookup()),
             address: bias.to_vaddr(code.address()),
+            differs: self.differs(code.lookup()),
         })
     }
 
@@ -353,11 +360,49 @@ impl<'p> SnapshotUnwinder<'p> {
 
     fn slot(&self, addr: RuntimeAddr) -> Option<&OpenResult> {
         let (at, mapping) = self.mapping(addr)?;
-        let may_execute = mapping.permissions.execute || is_unrecorded(mapping);
-        if !may_execute || mapping.is_anonymous() {
+        if !mapping.may_execute() || mapping.is_anonymous() {
             return None;
         }
         Some(self.slots.get(at)?.get_or_init(|| self.open(mapping)))
+    }
+
+    /// Whether memory that an object spans has other code than the object's file, in the page of an
+    /// address. Memory that cannot be read counts as equal.
+    fn differs(&self, addr: RuntimeAddr) -> bool {
+        if !self
+            .mapping(addr)
+            .is_some_and(|(_, mapping)| mapping.by_object)
+        {
+            return false;
+        }
+        let page = addr.0 - addr.0 % self.page_size();
+        let known = self.differing.borrow().get(&page).copied();
+        known.unwrap_or_else(|| {
+            let differs = self.page_differs(page, addr).unwrap_or(false);
+            self.differing.borrow_mut().insert(page, differs);
+            differs
+        })
+    }
+
+    /// Compares the part of a page that the segment of `addr` has.
+    fn page_differs(&self, page: u64, addr: RuntimeAddr) -> Option<bool> {
+        let (module, bias) = self.slot(addr)?.as_ref().ok()?;
+        let lookup = bias.to_vaddr(addr);
+        let mut segments = module.file.segments();
+        let segment = segments.find(|segment| segment.range().contains(&lookup))?;
+        let start = bias.to_vaddr(RuntimeAddr(page)).max(segment.vaddr);
+        let rest = module.file.rest_at(start)?;
+        let size = bias
+            .to_vaddr(RuntimeAddr(page.checked_add(self.page_size())?))
+            .0
+            - start.0;
+        let in_file = rest.get(..usize::try_from(size).ok()?).unwrap_or(rest);
+        let mut in_memory = vec![0; in_file.len()];
+        let read = self
+            .snapshot
+            .memory()
+            .read(bias.to_runtime(start), &mut in_memory);
+        read.ok().map(|()| in_memory != in_file)
     }
 
     fn page_size(&self) -> u64 {
@@ -461,7 +506,13 @@ impl<'p> SnapshotUnwinder<'p> {
                 let image = image.map_err(FileProblem::Memory)?;
                 ElfFile::from_bytes("[vdso]", Box::<[u8]>::from(image))?
             }
-            None => self.files.file(mapping)?,
+            None => {
+                // Memory that an object spans has no file of its own.
+                let first = self.snapshot.copy_start(mapping);
+                let first = first.and_then(|start| self.snapshot.mappings().find(start));
+                self.files
+                    .file(first.filter(|_| mapping.by_object).unwrap_or(mapping))?
+            }
         };
         let name = PathBuf::from(mapping.name.clone().unwrap_or_default());
         let mut notices = self.notices.borrow_mut();
@@ -497,7 +548,7 @@ impl Memory for SnapshotMemory<'_> {
 impl Modules for SnapshotUnwinder<'_> {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let (module, bias) = self.slot(addr)?.as_ref().ok()?;
-        Some(module.module(*bias))
+        (!self.differs(addr)).then(|| module.module(*bias))
     }
 
     fn without_module(&self, addr: RuntimeAddr) -> NoRow {
@@ -509,23 +560,16 @@ impl Modules for SnapshotUnwinder<'_> {
 
     fn anonymous_code(&self, addr: RuntimeAddr) -> Option<&dyn SynthesizedRows> {
         let (_, mapping) = self.mapping(addr)?;
-        let is_anonymous = mapping.permissions.execute && mapping.is_anonymous();
-        is_anonymous.then_some(&self.anonymous_code)
+        let is_in_no_file = mapping.is_anonymous() || self.differs(addr);
+        (mapping.permissions.execute && is_in_no_file).then_some(&self.anonymous_code)
     }
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {
         self.mapping(addr).is_some_and(|(_, mapping)| {
             mapping.permissions.execute
-                || (is_unrecorded(mapping) && matches!(self.slot(addr), Some(Ok(_))))
+                || (mapping.may_execute() && matches!(self.slot(addr), Some(Ok(_))))
         })
     }
-}
-
-/// Whether the permissions of a mapping are unrecorded. gdb's `gcore` writes no segment for a part
-/// of a file that the process only reads and executes; the file has the permissions then.
-fn is_unrecorded(mapping: &Mapping) -> bool {
-    let permissions = mapping.permissions;
-    !permissions.read && !permissions.write && !permissions.execute
 }
 
 /// Whether an address lies in an executable segment. Mappings begin before the segment's first

@@ -1,10 +1,12 @@
 //! The stacks of all threads of a process.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use unspool_rows::RuntimeAddr;
 use unspool_table_store::Store;
 
+use crate::futex;
 use crate::snapshot_unwinder::{CallStack, SnapshotUnwinder, WalkDetail};
 use crate::{AttachOptions, Process, ProcessError, Snapshot, Thread};
 
@@ -50,6 +52,9 @@ pub struct ThreadStack<'a> {
     pub thread: &'a Thread,
     /// Its stack; `None` if its registers are unknown.
     pub stack: Option<CallStack>,
+    /// For a thread in `futex`: the ID of another thread, where the owner would be if it waits for
+    /// a mutex of glibc.
+    pub futex_owner: Option<u32>,
 }
 
 /// The stacks of all threads of a process.
@@ -69,10 +74,20 @@ impl<'a> ProcessStacks<'a> {
     /// fatal signal.
     #[must_use]
     pub fn walk(unwinder: &'a SnapshotUnwinder<'a>, options: &StackOptions) -> ProcessStacks<'a> {
+        let owners = futex::owners(unwinder.snapshot());
+        ProcessStacks::walk_with(unwinder, options, &owners)
+    }
+
+    fn walk_with(
+        unwinder: &'a SnapshotUnwinder<'a>,
+        options: &StackOptions,
+        owners: &HashMap<u32, u32>,
+    ) -> ProcessStacks<'a> {
         let snapshot = unwinder.snapshot();
         let threads = snapshot.threads().iter().map(|thread| ThreadStack {
             thread,
             stack: unwinder.walk(thread, options.max_frames, options.detail),
+            futex_owner: owners.get(&thread.tid).copied(),
         });
         ProcessStacks {
             snapshot,
@@ -157,6 +172,7 @@ pub fn walk_stacks<R>(
     let mut stopped_before = Duration::ZERO;
     loop {
         let copied = process.prefetch_stacks_and(bytes, &others);
+        let owners = futex::owners(&process);
         if !options.stays_stopped {
             process.resume();
         }
@@ -164,7 +180,7 @@ pub fn walk_stacks<R>(
             let unwinder = SnapshotUnwinder::new(&process, store);
             let stacks = ProcessStacks {
                 stopped: Some((&process, stopped_before)),
-                ..ProcessStacks::walk(&unwinder, options)
+                ..ProcessStacks::walk_with(&unwinder, options, &owners)
             };
             let known = others.len();
             others.extend(stacks.stacks().filter_map(|stack| stack.missing));

@@ -184,7 +184,9 @@ impl MappedFileFinder for LiveFiles {
             let mut all = threads.flatten().filter_map(maps);
             text = all.find(|text| !text.is_empty())?;
         }
-        Some(Mappings::parse(&text))
+        let mappings = Mappings::parse(&text);
+        let assigned = mappings.with_copied_text(&LiveMemory { pid });
+        Some(assigned.unwrap_or(mappings))
     }
 
     fn memory(&self, pid: u32) -> Option<LiveMemory> {

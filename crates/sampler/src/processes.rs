@@ -90,7 +90,7 @@ impl Processes {
                     MmapFile::BuildId(id) => BuildId::new(id),
                     _ => None,
                 };
-                let mapping = mapping(mapped);
+                let mapping = self.with_object(mapped.pid, mapping(mapped));
                 self.note_dump(mapped.pid, &mapping);
                 self.map(mapped.pid, &mapping, build_id);
                 true
@@ -194,6 +194,27 @@ impl Processes {
             && let Some(dump) = self.files.dump(pid, mapping)
         {
             self.dumps.insert(pid, dump);
+        }
+    }
+
+    /// Gives memory that was mapped over a file's code the file, if a loaded object spans it: the
+    /// process has copied its text. Code of a library that is gone is not that.
+    fn with_object(&self, pid: u32, mapping: Mapping) -> Mapping {
+        let space = self.known_space(pid);
+        let replaces = space.is_some_and(|space| space.locate(mapping.start).is_some());
+        if mapping.name.is_some() || !replaces {
+            return mapping;
+        }
+        let mappings = self.files.mappings(pid);
+        let now = mappings.and_then(|now| now.find(mapping.start).cloned());
+        match now.filter(|now| now.by_object && mapping.end <= now.end) {
+            Some(now) => Mapping {
+                start: mapping.start,
+                end: mapping.end,
+                offset: now.offset + (mapping.start.0 - now.start.0),
+                ..now
+            },
+            None => mapping,
         }
     }
 
@@ -301,5 +322,6 @@ fn mapping(mmap: &MmapRecord<'_>) -> Mapping {
         inode,
         name: is_named.then(|| OsStr::from_bytes(name).to_owned()),
         deleted,
+        by_object: false,
     }
 }

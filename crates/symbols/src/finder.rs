@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::iter;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use unspool_elf::{
 };
 use unspool_files::FileId;
 
+use crate::debuginfod::Debuginfod;
 use crate::fetch::{Artifact, DownloadError, Fetch};
 use crate::problem::SymbolProblem;
 use crate::symbolizer::LookupEvent;
@@ -76,19 +78,33 @@ impl ModuleFinder {
         }
     }
 
-    /// Never fetches.
-    pub(crate) fn offline(&self) -> Self {
+    /// The same without downloads: for work that others wait for.
+    #[must_use]
+    pub fn offline(&self) -> Self {
         ModuleFinder {
             fetch: None,
             ..self.clone()
         }
     }
 
-    /// Looks in the user's folders ([`SearchRoots::from_environment`]). Nothing is downloaded
-    /// ([`ModuleFinder::with_fetch`]).
+    /// Finds files as the user has configured it: in local folders
+    /// ([`SearchRoots::from_environment`]), and on debuginfod's servers if the environment names
+    /// some.
     #[must_use]
     pub fn from_environment() -> Self {
-        ModuleFinder::new(SearchRoots::from_environment())
+        let finder = ModuleFinder::new(SearchRoots::from_environment());
+        match Debuginfod::from_environment() {
+            Some(servers) => finder.with_fetch(Arc::new(servers)),
+            None => finder,
+        }
+    }
+
+    /// Finds the file with a build ID that has the code, not only names.
+    pub fn executable(&self, id: BuildId, report: &dyn Fn(LookupEvent<'_>)) -> Option<ElfFile> {
+        let local = self.roots.executables(id).into_iter();
+        let fetched = || self.fetch(id, Artifact::Executable, report).ok().flatten();
+        let mut paths = local.chain(iter::once_with(fetched).flatten());
+        paths.find_map(|path| accept(open(&path), Some(ContentKey::BuildId(id))).ok())
     }
 
     /// Finds the file of a module at its path. If its build ID is known, it also looks in the

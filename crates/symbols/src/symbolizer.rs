@@ -10,7 +10,6 @@ use unspool_elf::{DebugFiles, ElfFile, Preference, SignatureDetail};
 use unspool_rows::Vaddr;
 
 use crate::cache::{NameCache, NameCacheEntry};
-use crate::debuginfod::Debuginfod;
 use crate::fetch::DownloadError;
 use crate::finder::{ModuleFinder, ModuleIdentity};
 use crate::module_lookup::{MIN_ADDRESSES_PER_THREAD, ModuleLookup};
@@ -116,15 +115,11 @@ impl Symbolizer {
         }
     }
 
-    /// Finds files as the user has configured it: in local folders, and on debuginfod's servers if
-    /// the environment names some. Lines are cached in the user's cache.
+    /// Finds files as the user has configured it ([`ModuleFinder::from_environment`]). Lines are
+    /// cached in the user's cache.
     #[must_use]
     pub fn from_environment(detail: NameDetail) -> Self {
         let finder = ModuleFinder::from_environment();
-        let finder = match Debuginfod::from_environment() {
-            Some(servers) => finder.with_fetch(Arc::new(servers)),
-            None => finder,
-        };
         Symbolizer::new(finder, detail).with_cache(NameCache::from_environment())
     }
 

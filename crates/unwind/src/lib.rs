@@ -32,6 +32,8 @@ pub mod modules;
 pub mod native;
 mod row_numbers;
 mod row_rules;
+#[cfg(feature = "local")]
+pub mod signal_codes;
 pub mod steps;
 pub mod walk;
 

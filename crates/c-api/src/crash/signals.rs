@@ -1,5 +1,7 @@
 //! Descriptions of signals.
 
+use unspool_unwind::signal_codes::{self, SI_KERNEL};
+
 use super::CrashSignal;
 use super::text::TextBuffer;
 
@@ -13,58 +15,6 @@ pub const HANDLED_SIGNALS: [(i32, &[u8]); 7] = [
     (libc::SIGTRAP, b"SIGTRAP"),
     (libc::SIGSYS, b"SIGSYS"),
 ];
-
-/// The causes of signals that the kernel sends for the program's actions, by their `si_code`
-/// (`asm-generic/siginfo.h`).
-const KERNEL_SI_CODES: [(i32, i32, &[u8]); 35] = [
-    (libc::SIGSEGV, 1, b"address not mapped"),
-    (libc::SIGSEGV, 2, b"access not permitted"),
-    (libc::SIGSEGV, 3, b"failed check of bounds"),
-    (
-        libc::SIGSEGV,
-        4,
-        b"access not permitted by a protection key",
-    ),
-    (libc::SIGSEGV, 10, b"return address not on the shadow stack"),
-    (
-        libc::SIGSEGV,
-        SI_KERNEL,
-        b"address not canonical, or privileged instruction",
-    ),
-    (libc::SIGBUS, 1, b"address not aligned"),
-    (libc::SIGBUS, 2, b"nothing behind the mapping"),
-    (libc::SIGBUS, 3, b"hardware error of the object"),
-    (libc::SIGBUS, 4, b"memory error in use"),
-    (libc::SIGBUS, 5, b"memory error found"),
-    // The processor raises a different exception if the base is the stack or frame pointer.
-    (libc::SIGBUS, SI_KERNEL, b"address not canonical"),
-    (libc::SIGILL, 1, b"illegal opcode"),
-    (libc::SIGILL, 2, b"illegal operand"),
-    (libc::SIGILL, 3, b"illegal addressing mode"),
-    (libc::SIGILL, 4, b"illegal trap"),
-    (libc::SIGILL, 5, b"privileged opcode"),
-    (libc::SIGILL, 6, b"privileged register"),
-    (libc::SIGILL, 7, b"coprocessor error"),
-    (libc::SIGILL, 8, b"internal stack error"),
-    (libc::SIGFPE, 1, b"integer division by zero"),
-    (libc::SIGFPE, 2, b"integer overflow"),
-    (libc::SIGFPE, 3, b"floating-point division by zero"),
-    (libc::SIGFPE, 4, b"floating-point overflow"),
-    (libc::SIGFPE, 5, b"floating-point underflow"),
-    (libc::SIGFPE, 6, b"inexact floating-point result"),
-    (libc::SIGFPE, 7, b"invalid floating-point operation"),
-    (libc::SIGTRAP, 1, b"breakpoint"),
-    (libc::SIGTRAP, 2, b"trace trap"),
-    (libc::SIGTRAP, 3, b"branch trap"),
-    (libc::SIGTRAP, 4, b"hardware breakpoint or watchpoint"),
-    (libc::SIGTRAP, 6, b"performance event"),
-    (libc::SIGTRAP, SI_KERNEL, b"breakpoint"),
-    (libc::SIGSYS, 1, b"system call refused by a filter"),
-    (libc::SIGSYS, 2, b"system call for the program to dispatch"),
-];
-
-/// The address is unknown to the kernel, or there is none.
-const SI_KERNEL: i32 = 0x80;
 
 /// Signals sent by a process, by their `si_code`: the description, and whether the kernel names the
 /// sender (sigaction(2)).
@@ -151,12 +101,8 @@ impl Signal {
     }
 
     fn write_cause(&self, text: &mut TextBuffer<'_>) {
-        let this = (self.number, self.code);
-        let cause = KERNEL_SI_CODES
-            .iter()
-            .find(|(number, code, _)| (*number, *code) == this);
-        match cause {
-            Some((_, _, cause)) => text.put(cause),
+        match signal_codes::cause(self.number, self.code) {
+            Some(cause) => text.put(cause.as_bytes()),
             None => {
                 text.put(b"code ");
                 text.signed(self.code);

@@ -13,17 +13,19 @@ use unspool_display_values::{
 };
 use unspool_dwarf_types::TypesError;
 use unspool_elf::ElfFile;
-use unspool_process::core_file::{Core, CoreError};
-use unspool_process::file_provider::CoreFiles;
+use unspool_process::file_provider::{CoreFiles, FileSearch};
 use unspool_process::snapshot_unwinder::{
     CallStack, FrameLocation, SnapshotUnwinder, StackFrame, WalkDetail,
 };
 use unspool_process::{
-    CommandEvent, ProcessStacks, Snapshot as _, StackOptions, TracedCommand, walk_stacks,
+    CommandEvent, ModuleFolders, ProcessStacks, Snapshot as _, StackOptions, ThreadStack,
+    TracedCommand, walk_stacks,
 };
 use unspool_rows::arch::RegisterName;
 use unspool_rows::{Arch, Register};
-use unspool_symbols::{AddressName, FileNames, ModuleFinder, NameDetail, Symbolizer, process_root};
+use unspool_symbols::{
+    AddressName, FileNames, JitSymbol, ModuleFinder, NameDetail, PerfMap, Symbolizer, process_root,
+};
 use unspool_table_store::Store;
 
 use crate::args::{Format, StackArgs};
@@ -31,14 +33,18 @@ use crate::output::{self, ExitCodes, JsonLayout};
 use crate::text::words;
 
 mod arguments;
+mod core_source;
+mod found_files;
 mod json;
 mod missing;
+mod mutexes;
 mod signals;
 mod sink;
 mod sys;
 mod text;
 
 pub(in crate::commands) use arguments::table as table_of_arguments;
+use found_files::FoundFiles;
 use signals::BlockedSignals;
 use sink::Sink;
 
@@ -46,7 +52,17 @@ use sink::Sink;
 enum StackSubject<'a> {
     Process(u32),
     Command(&'a [OsString], u32),
-    Core(&'a Path),
+    Core(CoreSubject<'a>),
+}
+
+/// A core file.
+#[derive(Clone, Copy)]
+struct CoreSubject<'a> {
+    path: &'a Path,
+    /// A copy of the file system that its process saw.
+    sysroot: Option<&'a Path>,
+    /// The beginning of the command line, if recorded.
+    command_line: Option<&'a str>,
 }
 
 impl StackSubject<'_> {
@@ -54,8 +70,20 @@ impl StackSubject<'_> {
     fn root(&self) -> Option<PathBuf> {
         match self {
             StackSubject::Process(pid) | StackSubject::Command(_, pid) => process_root(*pid),
-            StackSubject::Core(_) => None,
+            StackSubject::Core(core) => core.sysroot.map(Path::to_path_buf),
         }
+    }
+
+    /// The perf map of a process with frames in memory without a file.
+    fn perf_map(&self, stacks: &ProcessStacks<'_>) -> Option<PerfMap> {
+        let pid = match self {
+            StackSubject::Process(pid) | StackSubject::Command(_, pid) => *pid,
+            StackSubject::Core(_) => return None,
+        };
+        let mut frames = stacks.stacks().flat_map(|stack| &stack.frames);
+        let is_unnamed = |frame: &StackFrame| stacks.unwinder.locate(frame.code).is_none();
+        let is_any = frames.any(is_unnamed);
+        is_any.then(|| PerfMap::from_process(pid).ok()).flatten()
     }
 }
 
@@ -64,6 +92,8 @@ struct StackReport<'a> {
     subject: &'a StackSubject<'a>,
     stacks: &'a ProcessStacks<'a>,
     names: FileNames,
+    /// The names of code that the process has made, if a frame needs some.
+    perf_map: Option<PerfMap>,
     /// The requested arguments and variables.
     query: ValueQuery<'a, 'a>,
     /// By thread ID, the values that were read before the process resumed.
@@ -72,6 +102,8 @@ struct StackReport<'a> {
     stopped: Option<Duration>,
     /// Whether registers are shown.
     with_registers: bool,
+    /// Whether equal stacks are shown once.
+    is_grouped: bool,
 }
 
 impl StackReport<'_> {
@@ -101,14 +133,34 @@ impl StackReport<'_> {
         }
         self.stopped = self.stacks.resume();
     }
-}
 
-impl StackReport<'_> {
     /// The module and address of a frame, and its name.
     fn locate(&self, frame: &StackFrame) -> Option<(FrameLocation, AddressName<'_>)> {
         let at = self.stacks.unwinder.locate(frame.code)?;
         let name = self.names.get(at.in_file())?;
         Some((at, name))
+    }
+
+    /// The thread that holds the mutex that a thread waits for.
+    fn mutex_owner(&self, thread: &ThreadStack<'_>) -> Option<u32> {
+        /// The frames from the system call to the function that locks.
+        const MAX_WAITING_FRAMES: usize = 6;
+        let owner = thread.futex_owner?;
+        let mut frames = thread.stack.iter().flat_map(|stack| &stack.frames);
+        let waits = |frame: &StackFrame| {
+            let located = self.locate(frame);
+            located.is_some_and(|(_, name)| mutexes::waits_for_mutex(&name))
+        };
+        frames
+            .by_ref()
+            .take(MAX_WAITING_FRAMES)
+            .any(waits)
+            .then_some(owner)
+    }
+
+    /// The name of code that is in no file.
+    fn generated(&self, frame: &StackFrame) -> Option<JitSymbol<'_>> {
+        self.perf_map.as_ref()?.get(frame.code.lookup())
     }
 }
 
@@ -172,18 +224,30 @@ impl StackCommand<'_> {
     }
 
     fn core(&mut self, path: &Path) -> anyhow::Result<ExitCode> {
-        let core = Core::open(path).map_err(|error| match error {
-            CoreError::Open { .. } => anyhow::Error::from(error),
-            error => anyhow::Error::from(error).context(path.display().to_string()),
-        })?;
+        let search = FileSearch {
+            executable: self.args.exe.clone(),
+            sysroot: self.args.sysroot.clone(),
+            folders: ModuleFolders::new(self.args.modules.clone()),
+        };
+        let mut core = core_source::open(path)?;
         for problem in core.problems() {
             output::notice(&format_args!("{}: {problem}", path.display()));
         }
-        let files = CoreFiles::new(&core, self.args.exe.clone())?;
+        core.find_objects(&search)?;
+        let files = FoundFiles {
+            core: &core,
+            files: CoreFiles::new(&core, &search)?,
+            finder: ModuleFinder::from_environment(),
+        };
         let unwinder = SnapshotUnwinder::with_files(&core, &files, self.store);
         let stacks = ProcessStacks::walk(&unwinder, &self.options());
+        let subject = StackSubject::Core(CoreSubject {
+            path,
+            sysroot: search.sysroot.as_deref(),
+            command_line: core.process().map(|process| process.arguments.as_str()),
+        });
         let is_whole = core.problems().is_empty();
-        let is_as_asked = self.finish(&StackSubject::Core(path), &stacks)?;
+        let is_as_asked = self.finish(&subject, &stacks)?;
         Ok(status(is_as_asked && is_whole))
     }
 
@@ -260,8 +324,10 @@ impl StackCommand<'_> {
         let tables = self.args.args.then(|| self.tables(stacks));
         let root = subject.root();
         let files = self.shows_values();
-        let files =
-            files.then(|| DebugInfoFiles::open(stacks.unwinder, stacks.stacks(), root.as_deref()));
+        let finder = self.finder(stacks);
+        let files = files.then(|| {
+            DebugInfoFiles::open_by(&finder, stacks.unwinder, stacks.stacks(), root.as_deref())
+        });
         let described = files.as_ref().map(DebugInfo::read);
         report_problems(described.as_ref());
         let memory = WithFiles {
@@ -273,7 +339,8 @@ impl StackCommand<'_> {
             stacks,
             read: RefCell::default(),
             stopped: None,
-            names: self.names(stacks, root.as_deref()),
+            perf_map: subject.perf_map(stacks),
+            names: self.names(stacks, finder.clone(), root.as_deref()),
             query: ValueQuery {
                 snapshot: stacks.snapshot,
                 unwinder: stacks.unwinder,
@@ -284,6 +351,7 @@ impl StackCommand<'_> {
                 with_strings: self.args.strings,
             },
             with_registers: self.args.registers,
+            is_grouped: self.args.group,
         };
         report.read_and_resume();
         if let Some(process) = stacks.released() {
@@ -328,8 +396,23 @@ impl StackCommand<'_> {
         }
     }
 
+    /// Finds debug files. Nothing is downloaded while a process stands still.
+    fn finder(&self, stacks: &ProcessStacks<'_>) -> ModuleFinder {
+        let finder = ModuleFinder::from_environment();
+        if stacks.stopped.is_some() && (self.args.strings || self.args.locals) {
+            finder.offline()
+        } else {
+            finder
+        }
+    }
+
     /// The names of all frames.
-    fn names(&self, stacks: &ProcessStacks<'_>, root: Option<&Path>) -> FileNames {
+    fn names(
+        &self,
+        stacks: &ProcessStacks<'_>,
+        finder: ModuleFinder,
+        root: Option<&Path>,
+    ) -> FileNames {
         let frames = stacks.stacks().flat_map(|stack| &stack.frames);
         let location: Vec<FrameLocation> = frames
             .filter_map(|frame| stacks.unwinder.locate(frame.code))
@@ -340,7 +423,7 @@ impl StackCommand<'_> {
         } else {
             NameDetail::Lines
         };
-        let symbolizer = Symbolizer::new(ModuleFinder::from_environment(), detail);
+        let symbolizer = Symbolizer::new(finder, detail);
         symbolizer.look_up_in_files(addresses, root)
     }
 }

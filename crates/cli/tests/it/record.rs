@@ -199,6 +199,23 @@ const FOREIGN: [&str; 2] = ["foreign_outer", "foreign_inner"];
 /// Without build ID a file is identified by its inode, and later by its hash.
 const BUILD_IDS: [&str; 2] = ["-Wl,--build-id=sha1", "-Wl,--build-id=none"];
 
+/// The kernel reports the page as memory without a file.
+#[test]
+fn a_program_that_moves_its_code() {
+    let folder = Folder::new();
+    let program = folder.path().join("program");
+    let source = include_str!("../programs/moves_text.c");
+    let headers = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+    compile(source, &program, &["-O2", headers]);
+    let (profile, said) = record(folder.path(), &[program.to_str().unwrap(), "page"]);
+    let (folded, _) = report(&profile);
+    let weight = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    let is_meant = |line: &&str| line.contains(";_start;") && line.contains(";main;spins ");
+    let meant: u64 = folded.lines().filter(is_meant).map(weight).sum();
+    let all: u64 = folded.lines().map(weight).sum();
+    assert!(meant * 10 > all * 9, "{said}{folded}");
+}
+
 #[test]
 fn a_program_that_removes_itself() {
     for flag in BUILD_IDS {

@@ -14,7 +14,7 @@
 #include "ready.h"
 
 #define KEPT __attribute__((noinline, noclone))
-#define COUNT 9
+#define COUNT 10
 
 static pthread_barrier_t all;
 static int ends[2], sockets[2], events;

@@ -6,27 +6,13 @@ use unspool_rows::arch::AddressSize;
 
 use super::{CoreError, CoreProblem};
 use crate::little_endian::{u16_at, u32_at, u64_at};
+use crate::program_header::ProgramHeader;
 use crate::registers;
 
 const HEADER_SIZE: u64 = 64;
-const ENTRY_SIZE: u16 = 56;
 const ET_CORE: u16 = 4;
 /// `e_phnum` when there are 65535 program headers or more.
 const PN_XNUM: u16 = 0xffff;
-
-pub(super) const PT_LOAD: u32 = 1;
-pub(super) const PT_NOTE: u32 = 4;
-
-/// One program header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ProgramHeader {
-    pub(super) kind: u32,
-    pub(super) flags: u32,
-    pub(super) offset: u64,
-    pub(super) vaddr: u64,
-    pub(super) file_size: u64,
-    pub(super) memory_size: u64,
-}
 
 /// The contents of the headers.
 #[derive(Debug)]
@@ -48,7 +34,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<CoreHeaders, CoreError> {
     let arch = fields.check()?;
     let (declared, problem) = fields.count(bytes);
     let segments = read_segments(bytes, fields.table, declared);
-    let needed = fields.table.saturating_add(ENTRY_SIZE.into());
+    let needed = fields.table.saturating_add(ProgramHeader::SIZE.into());
     if segments.is_empty() && declared > 0 {
         return Err(CoreError::TooShort {
             length: length(bytes),
@@ -97,7 +83,7 @@ impl ElfHeaderFields {
                 machine: self.machine,
             });
         }
-        if self.entry_size != ENTRY_SIZE {
+        if self.entry_size != ProgramHeader::SIZE {
             return Err(CoreError::ProgramHeaderSize {
                 found: self.entry_size,
             });
@@ -156,20 +142,12 @@ fn read_segments(bytes: &[u8], table: u64, declared: u32) -> Vec<ProgramHeader> 
         .ok()
         .and_then(|table| bytes.get(table..))
         .unwrap_or(&[]);
-    let entries = table.chunks_exact(usize::from(ENTRY_SIZE));
+    let entries = table.chunks_exact(usize::from(ProgramHeader::SIZE));
     let declared = usize::try_from(declared).unwrap_or(usize::MAX);
-    entries.take(declared).map_while(segment).collect()
-}
-
-fn segment(entry: &[u8]) -> Option<ProgramHeader> {
-    Some(ProgramHeader {
-        kind: u32_at(entry, 0)?,
-        flags: u32_at(entry, 4)?,
-        offset: u64_at(entry, 8)?,
-        vaddr: u64_at(entry, 16)?,
-        file_size: u64_at(entry, 32)?,
-        memory_size: u64_at(entry, 40)?,
-    })
+    entries
+        .take(declared)
+        .map_while(ProgramHeader::read)
+        .collect()
 }
 
 fn length(bytes: &[u8]) -> u64 {

@@ -12,10 +12,7 @@ use super::memory::LoadSegment;
 use super::notes::MappedFileNote;
 use crate::AuxVector;
 use crate::maps::{Device, Mapping, Mappings, Permissions, parse_name};
-
-const PF_X: u32 = 1;
-const PF_W: u32 = 2;
-const PF_R: u32 = 4;
+use crate::program_header::{PF_R, PF_W, PF_X};
 
 /// Builds the mappings: every file entry, and the segments' other ranges.
 pub(super) fn build(files: &[MappedFileNote], loads: &[LoadSegment], auxv: &AuxVector) -> Mappings {
@@ -45,6 +42,7 @@ fn of_file(file: &MappedFileNote, loads: &[LoadSegment]) -> Option<Mapping> {
         inode: 0,
         name,
         deleted,
+        by_object: false,
     })
 }
 
@@ -82,6 +80,7 @@ fn without_file(start: u64, end: u64, load: &LoadSegment, auxv: &AuxVector) -> O
         inode: 0,
         name,
         deleted: false,
+        by_object: false,
     })
 }
 

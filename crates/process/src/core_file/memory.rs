@@ -5,7 +5,7 @@ use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
 use super::CoreProblem;
-use super::elf::{PT_LOAD, ProgramHeader};
+use crate::program_header::ProgramHeader;
 
 /// The memory of a core file: see [`Core::memory`](super::Core::memory).
 ///
@@ -100,11 +100,11 @@ pub(super) fn loads(
     problems: &mut Vec<CoreProblem>,
 ) -> Vec<LoadSegment> {
     let mut loads = Vec::new();
-    for segment in segments.iter().filter(|segment| segment.kind == PT_LOAD) {
+    for segment in segments.iter().filter(|segment| segment.is_load()) {
         match load(segment) {
             Some(load) => loads.push(load),
             None => problems.push(CoreProblem::SegmentSize {
-                vaddr: segment.vaddr,
+                vaddr: segment.vaddr.0,
             }),
         }
     }
@@ -123,11 +123,11 @@ pub(super) fn loads(
 }
 
 fn load(segment: &ProgramHeader) -> Option<LoadSegment> {
-    let end = segment.vaddr.checked_add(segment.memory_size)?;
+    let end = segment.vaddr.0.checked_add(segment.memory_size)?;
     let recorded = segment.file_size.min(segment.memory_size);
     segment.offset.checked_add(recorded)?;
     Some(LoadSegment {
-        start: segment.vaddr,
+        start: segment.vaddr.0,
         end,
         flags: segment.flags,
         offset: segment.offset,

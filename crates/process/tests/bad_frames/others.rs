@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use unspool_process::core_file::Core;
-use unspool_process::file_provider::{CoreFiles, FileProvider};
+use unspool_process::file_provider::{CoreFiles, FileProvider, FileSearch};
 use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
 use unspool_process::{Process, Snapshot};
 use unspool_table_store::{self as tables, Store, TableSource};
@@ -97,7 +97,8 @@ fn stacks_in_core_files() {
         let path = core(&program.path, case.name);
         let core = Core::open(&path).unwrap();
         fs::remove_file(path).unwrap();
-        let files = CoreFiles::new(&core, None).unwrap();
+        let search = FileSearch::default();
+        let files = CoreFiles::new(&core, &search).unwrap();
         for (store, tables) in stores.iter().zip(["as linked", "compiled"]) {
             let found = walk(&core, &files, store);
             let complaint = complaint(case, &found, |name| program.symbol(name));

@@ -3,9 +3,14 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use unspool_elf::ElfFile;
 use unspool_process::core_file::{Core, CoreError, CoreProblem};
-use unspool_process::{NoBuildId, Snapshot, ThreadState};
+use unspool_process::file_provider::{CoreFiles, FileProblem, FileSearch};
+use unspool_process::maps::Mapping;
+use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
+use unspool_process::{NoBuildId, Snapshot, Store, ThreadState};
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Memory, Registers, RuntimeAddr, Unreadable};
 use unspool_testing::{RunningProgram, limitless, run_tool};
@@ -14,9 +19,13 @@ use crate::programs::{compare_registers, compile, directory, gdb_registers, star
 
 /// Lets the kernel write a core of `crash HOW THREADS` beside the program.
 fn kernel_core(program: &Path, arguments: &[&str]) -> PathBuf {
+    kernel_core_of(limitless(program).args(arguments), program)
+}
+
+/// The same of another command that runs the program.
+fn kernel_core_of(command: &mut Command, program: &Path) -> PathBuf {
     let folder = program.parent().unwrap();
-    let mut command = limitless(program);
-    let mut child = command.args(arguments).current_dir(folder).spawn().unwrap();
+    let mut child = command.current_dir(folder).spawn().unwrap();
     let status = child.wait().unwrap();
     assert!(status.core_dumped(), "{status}");
     unspool_testing::kernel_core(folder, child.id())
@@ -371,4 +380,133 @@ fn invalid_core_files_are_rejected_with_a_reason() {
     let program = compile("crash.c", &[]);
     let error = Core::open(&program).unwrap_err();
     assert!(matches!(error, CoreError::NotCore { .. }), "{error}");
+}
+
+const NT_AUXV: u32 = 6;
+const NT_FILE: u32 = 0x4649_4c45;
+
+/// A copy of a core in which nobody knows the notes of these types.
+fn without_notes(core: &Path, kinds: &[u32]) -> PathBuf {
+    let mut bytes = fs::read(core).unwrap();
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+    let size = |bytes: &[u8], at: usize| word(bytes, at) as usize;
+    let (headers, count) = (size(&bytes, 32), usize::from(bytes[56]));
+    let notes = (0..count).map(|index| headers + 56 * index);
+    let notes: Vec<usize> = notes.filter(|at| word(&bytes, *at) == 4).collect();
+    for header in notes {
+        let mut at = size(&bytes, header + 8);
+        let end = at + size(&bytes, header + 32);
+        while at < end {
+            let length = [at, at + 4].map(|at| size(&bytes, at).next_multiple_of(4));
+            if kinds.contains(&word(&bytes, at + 8)) {
+                bytes[at + 8..at + 12].fill(0xff);
+            }
+            at += 12 + length[0] + length[1];
+        }
+    }
+    let copy = directory().join("core");
+    fs::write(&copy, bytes).unwrap();
+    copy
+}
+
+/// The return addresses of all threads, which are all reliable.
+fn reliable_stacks(core: &Core, search: &FileSearch) -> Vec<Vec<RuntimeAddr>> {
+    let files = CoreFiles::new(core, search).unwrap();
+    let store = Store::new(None, None, None);
+    let unwinder = SnapshotUnwinder::with_files(core, &files, &store);
+    let walk = |thread| unwinder.walk(thread, 1000, WalkDetail::Frames).unwrap();
+    let stacks = core.threads().iter().map(walk);
+    let addresses = stacks.map(|stack| {
+        assert!(stack.is_reliable(), "{stack:?}");
+        stack
+            .frames
+            .iter()
+            .map(|frame| frame.code.address())
+            .collect()
+    });
+    addresses.collect()
+}
+
+/// The loaded objects of a core say what the list of files would.
+#[test]
+fn a_core_without_a_list_of_files() {
+    let program = compile("crash.c", &[]);
+    let kernel = program.with_extension("core");
+    fs::rename(kernel_core(&program, &["segv", "3"]), &kernel).unwrap();
+    let shell = format!(
+        "echo 0x23 > /proc/self/coredump_filter; exec {} segv 3",
+        program.display()
+    );
+    let without_headers = kernel_core_of(limitless("sh").args(["-c", &shell]), &program);
+    let running = {
+        let program = compile("threads.c", &[]);
+        let mut running = start(&program, &["3", "5000"]);
+        assert_eq!(running.line(), "ready");
+        running.await_state('S');
+        running
+    };
+    let other = compile("crash.c", &["-O2"]);
+    let given = FileSearch {
+        executable: Some(program.clone()),
+        ..FileSearch::default()
+    };
+    let at_paths = FileSearch::default();
+    let by_auxv: [(&Path, &[u32], &FileSearch); 5] = [
+        (&kernel, &[NT_FILE], &at_paths),
+        (&kernel, &[NT_FILE, NT_AUXV], &given),
+        (&without_headers, &[NT_FILE], &at_paths),
+        (&without_headers, &[NT_FILE, NT_AUXV], &given),
+        (&gdb_core(&running), &[NT_FILE], &at_paths),
+    ];
+    for (path, missing, search) in by_auxv {
+        let mut core = Core::open(without_notes(path, missing)).unwrap();
+        assert!(
+            core.mappings()
+                .iter()
+                .all(|mapping| mapping.path().is_none())
+        );
+        core.find_objects(search).unwrap();
+        let whole = Core::open(path).unwrap();
+        for mapping in whole
+            .mappings()
+            .iter()
+            .filter(|mapping| mapping.path().is_some())
+        {
+            let found = core.mappings().find(mapping.start).unwrap();
+            // Its name is in the program's read-only data, which this core lacks.
+            let is_loader = mapping.path().unwrap().ends_with("ld-linux-x86-64.so.2");
+            if is_loader && *path == *without_headers {
+                continue;
+            }
+            let file = |mapping: &Mapping| fs::canonicalize(mapping.path()?).ok();
+            assert_eq!(file(found), file(mapping), "{found:?} {mapping:?}");
+            assert_eq!(found.offset, mapping.offset);
+        }
+        let stacks = reliable_stacks(&whole, &at_paths);
+        assert_eq!(reliable_stacks(&core, search), stacks, "{missing:x?}");
+    }
+    let wrong = FileSearch {
+        executable: Some(other.clone()),
+        ..FileSearch::default()
+    };
+    let mut core = Core::open(without_notes(&kernel, &[NT_FILE])).unwrap();
+    core.find_objects(&wrong).unwrap();
+    let problem = CoreFiles::new(&core, &wrong).unwrap_err();
+    let id = |path: &Path| ElfFile::open(path).unwrap().build_id().unwrap();
+    let ids = format!(
+        "build ID {} is mapped, {} is on disk",
+        id(&program),
+        id(&other)
+    );
+    assert!(problem.to_string().ends_with(&ids), "{problem}");
+    let mut core = Core::open(without_notes(&kernel, &[NT_FILE, NT_AUXV])).unwrap();
+    // Its segments may have the sizes of the right one's.
+    let placed = core.find_objects(&wrong);
+    let problem = placed.and_then(|()| CoreFiles::new(&core, &wrong).map(drop));
+    let problem = problem.unwrap_err();
+    let is_refused = matches!(
+        problem,
+        FileProblem::Unplaced { .. } | FileProblem::OtherProgram { .. }
+    );
+    assert!(is_refused, "{problem}");
 }

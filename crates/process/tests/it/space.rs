@@ -221,6 +221,7 @@ fn a_mapping_begins_at_a_page_of_the_process() {
             inode: 0,
             name: Some(OsString::from("/deep")),
             deleted: false,
+            by_object: false,
         };
         let process = LargePages {
             mappings: Mappings::from_list(vec![mapping]),

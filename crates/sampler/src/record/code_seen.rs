@@ -249,7 +249,8 @@ impl FileCode {
     fn name<W: Write>(&self, writer: &mut ProfileWriter<W>) {
         let file = self.file.tables.file();
         let root = self.file.root.as_ref().map(|root| root.path());
-        let (debug, _) = ModuleFinder::from_environment().debug_files(file, root, &|_| {});
+        let finder = ModuleFinder::from_environment().offline();
+        let (debug, _) = finder.debug_files(file, root, &|_| {});
         let addresses: Vec<Vaddr> = self.addresses.iter().copied().collect();
         let symbols = Symbols::for_addresses(file, debug.debug.as_deref(), &addresses);
         let found = addresses.into_iter().filter_map(|address| {

@@ -149,7 +149,8 @@ impl LiveProfile {
         if new.is_empty() {
             return;
         }
-        let symbolizer = Symbolizer::new(ModuleFinder::from_environment(), NameDetail::Functions);
+        let finder = ModuleFinder::from_environment().offline();
+        let symbolizer = Symbolizer::new(finder, NameDetail::Functions);
         let symbolizer = symbolizer.with_threads(1);
         let names = ProfileNames::look_up_frames(profile, new, &symbolizer, &|_| {});
         let known = new

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use unspool_display_values::{FrameArgument, FrameValues, FunctionValues, VariableText};
+use unspool_elf::BuildId;
+use unspool_process::maps::Mapping;
 use unspool_process::snapshot_unwinder::{CallStack, FrameLocation, SparseRegisters, StackFrame};
-use unspool_process::{Signal, ThreadStack, ThreadState};
+use unspool_process::{Signal, Snapshot, ThreadStack, ThreadState};
 use unspool_rows::{Arch, CodeAddr};
 use unspool_symbols::{AddressName, InlineFrameRef};
 
@@ -27,6 +29,7 @@ pub(super) fn print(
             stopped_ms: report.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
             signal: report.stacks.snapshot.signal().map(SignalObject::new),
             reliable: report.stacks.is_reliable(),
+            modules: modules(report.stacks.snapshot),
             threads: Streamed(|| report.stacks.threads.iter().map(|one| thread(report, one))),
         },
     )
@@ -38,7 +41,39 @@ struct StackDocument<'a, T> {
     stopped_ms: Option<f64>,
     signal: Option<SignalObject>,
     reliable: bool,
+    modules: Vec<LoadedModule<'a>>,
     threads: T,
+}
+
+/// A file with code in the process.
+#[derive(Serialize)]
+struct LoadedModule<'a> {
+    path: Cow<'a, str>,
+    build_id: Option<String>,
+    start: String,
+    end: String,
+}
+
+/// The files with code, ascending: each from the first to the last of its neighbouring mappings.
+fn modules(snapshot: &dyn Snapshot) -> Vec<LoadedModule<'_>> {
+    let named = snapshot
+        .mappings()
+        .iter()
+        .filter(|mapping| mapping.name.is_some());
+    let named: Vec<&Mapping> = named.collect();
+    let copies = named.chunk_by(|one, next| one.name == next.name && next.offset != 0);
+    let with_code = copies.filter(|copy| copy.iter().any(|mapping| mapping.may_execute()));
+    let module = |copy: &[&Mapping]| {
+        let (first, last) = copy.first().zip(copy.last())?;
+        let id = snapshot.build_id_at(first).ok();
+        Some(LoadedModule {
+            path: first.name.as_deref()?.to_string_lossy().into_owned().into(),
+            build_id: id.and_then(|id| Some(BuildId::new(&id)?.to_string())),
+            start: address(first.start.0),
+            end: address(last.end.0),
+        })
+    };
+    with_code.filter_map(module).collect()
 }
 
 #[derive(Serialize)]
@@ -53,6 +88,7 @@ enum SubjectObject<'a> {
     },
     Core {
         path: Cow<'a, str>,
+        command_line: Option<&'a str>,
     },
 }
 
@@ -63,8 +99,9 @@ fn subject<'a>(subject: &StackSubject<'a>) -> SubjectObject<'a> {
             pid,
             command: command.iter().map(|word| word.to_string_lossy()).collect(),
         },
-        StackSubject::Core(path) => SubjectObject::Core {
-            path: path.to_string_lossy(),
+        StackSubject::Core(core) => SubjectObject::Core {
+            path: core.path.to_string_lossy(),
+            command_line: core.command_line,
         },
     }
 }
@@ -75,6 +112,7 @@ struct SignalObject {
     number: i32,
     name: Option<&'static str>,
     code: i32,
+    cause: Option<&'static str>,
     address: Option<String>,
     sender_pid: Option<u32>,
     sender_uid: Option<u32>,
@@ -87,6 +125,7 @@ impl SignalObject {
             number: signal.number,
             name: signal.name(),
             code: signal.code,
+            cause: signal.cause(),
             address: signal.address.map(|addr| address(addr.0)),
             sender_pid: signal.sender.map(|sender| sender.pid),
             sender_uid: signal.sender.map(|sender| sender.uid),
@@ -100,6 +139,8 @@ struct ThreadObject<'a, F> {
     name: Option<&'a str>,
     state: &'static str,
     syscall: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutex_owner: Option<u32>,
     error: Option<String>,
     reliable: bool,
     end: Option<EndObject>,
@@ -115,8 +156,9 @@ struct EndObject {
 
 fn thread<'a, 'r>(
     report: &'a StackReport<'r>,
-    ThreadStack { thread, stack }: &'a ThreadStack<'_>,
+    one: &'a ThreadStack<'_>,
 ) -> impl Serialize + use<'a, 'r> {
+    let ThreadStack { thread, stack } = one;
     let state = match thread.state {
         ThreadState::JobStopped => "job-stopped",
         ThreadState::Signalled(_) => "signalled",
@@ -131,6 +173,7 @@ fn thread<'a, 'r>(
         name: thread.name.as_deref(),
         state,
         syscall: thread.syscall,
+        mutex_owner: report.mutex_owner(one),
         error: thread.registers.as_ref().err().map(ToString::to_string),
         reliable: stack.is_some_and(CallStack::is_reliable),
         end: stack.map(|stack| EndObject {
@@ -164,6 +207,8 @@ struct FrameObject<'a> {
     interrupted: bool,
     #[serde(flatten)]
     place: Option<ModuleObject<'a>>,
+    #[serde(flatten)]
+    generated: Option<SymbolObject<'a>>,
     #[serde(flatten)]
     unusable: Option<UnusableModuleObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -267,6 +312,7 @@ fn frame<'a>(
     values: FrameValues,
 ) -> FrameObject<'a> {
     let place = report.locate(frame);
+    let generated = report.generated(frame).filter(|_| place.is_none());
     let unusable = match place {
         Some(_) => None,
         None => report.stacks.unwinder.unusable(frame.code.lookup()),
@@ -285,6 +331,10 @@ fn frame<'a>(
             .map(|reason| reason.to_string()),
         interrupted: frame.step.is_some_and(|found| found.signal_frame),
         place: place.map(|(at, name)| ModuleObject::new(&at, name)),
+        generated: generated.map(|made| SymbolObject {
+            symbol: made.name,
+            symbol_offset: frame.code.address().0.wrapping_sub(made.address.0),
+        }),
         unusable: unusable.map(|file| UnusableModuleObject {
             module: file.name.to_string_lossy(),
             module_offset: address(file.offset),
@@ -324,6 +374,8 @@ struct ModuleObject<'a> {
     module: String,
     build_id: Option<String>,
     module_address: String,
+    #[serde(skip_serializing_if = "is_false")]
+    code_differs: bool,
     #[serde(flatten)]
     symbol: Option<SymbolObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -351,6 +403,7 @@ impl<'a> ModuleObject<'a> {
             module: at.module.name.to_string_lossy().into_owned(),
             build_id: at.module.file.build_id().map(|id| id.to_string()),
             module_address: address(at.address.0),
+            code_differs: at.differs,
             symbol: name.symbol.map(|function| SymbolObject {
                 symbol: function.name,
                 symbol_offset: at.address.0.wrapping_sub(function.address.0),

@@ -1,5 +1,6 @@
 //! A report as text.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use unspool_display_values::{
@@ -15,9 +16,14 @@ use crate::output::{self, EscapedText, short_name};
 
 pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
     header(out, report)?;
-    for thread in &report.stacks.threads {
+    for group in groups(report) {
         writeln!(out)?;
-        print_thread(out, report, thread)?;
+        for thread in &group {
+            print_heading(out, thread.thread, report.mutex_owner(thread))?;
+        }
+        if let Some(thread) = group.first() {
+            print_stack(out, report, thread)?;
+        }
     }
     let space = &report.stacks.unwinder;
     let unusable = space.problems().into_iter();
@@ -50,8 +56,8 @@ fn header(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
                 EscapedText(&display(command))
             )?;
         }
-        StackSubject::Core(path) => {
-            let path = path.to_string_lossy();
+        StackSubject::Core(core) => {
+            let path = core.path.to_string_lossy();
             write!(out, "core {}: {threads}", EscapedText(&path))?;
         }
     }
@@ -67,6 +73,9 @@ fn header(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
 
 pub(super) fn signal_text(signal: &Signal) -> String {
     let mut text = format!("signal {}", name_or_number(signal.number));
+    if let Some(cause) = signal.cause() {
+        text.push_str(&format!(" ({cause})"));
+    }
     if let Some(address) = signal.address {
         text.push_str(&format!(" at address {address}"));
     }
@@ -84,28 +93,112 @@ pub(super) fn name_or_number(signal: i32) -> String {
     signal_name(signal).map_or_else(|| signal.to_string(), Into::into)
 }
 
-fn print_thread(
+/// The threads that are shown with one stack, in the order of the first of each.
+fn groups<'a>(report: &StackReport<'a>) -> Vec<Vec<&'a ThreadStack<'a>>> {
+    let threads = report.stacks.threads.iter();
+    if !report.is_grouped {
+        return threads.map(|thread| vec![thread]).collect();
+    }
+    let mut groups: Vec<Vec<&ThreadStack<'_>>> = Vec::new();
+    let mut by_stack = HashMap::new();
+    for thread in threads {
+        let frames = |stack: &CallStack| {
+            let frames = stack.frames.iter();
+            let frames: Vec<_> = frames.map(|frame| (frame.code, how(frame))).collect();
+            (frames, end_text(stack))
+        };
+        let next = groups.len();
+        let group = match &thread.stack {
+            Some(stack) => *by_stack.entry(frames(stack)).or_insert(next),
+            None => next,
+        };
+        match groups.get_mut(group) {
+            Some(group) => group.push(thread),
+            None => groups.push(vec![thread]),
+        }
+    }
+    groups
+}
+
+fn print_heading(out: &mut dyn Write, thread: &Thread, owner: Option<u32>) -> io::Result<()> {
+    write!(out, "thread {}", thread.tid)?;
+    if let Some(name) = &thread.name {
+        write!(out, " \"{}\"", EscapedText(name))?;
+    }
+    write!(out, "{}", state_text(thread))?;
+    if let Some(owner) = owner {
+        write!(out, ", waits for a mutex of thread {owner}")?;
+    }
+    writeln!(out)
+}
+
+fn print_stack(
     out: &mut dyn Write,
     report: &StackReport<'_>,
     thread: &ThreadStack<'_>,
 ) -> io::Result<()> {
     let ThreadStack { thread, stack } = thread;
-    write!(out, "thread {}", thread.tid)?;
-    if let Some(name) = &thread.name {
-        write!(out, " \"{}\"", EscapedText(name))?;
-    }
-    writeln!(out, "{}", state_text(thread))?;
     let Some(stack) = stack else {
         return match &thread.registers {
             Err(error) => writeln!(out, "  no stack: {error}"),
             Ok(_) => writeln!(out, "  no stack: the registers have no code address"),
         };
     };
-    let values = report.values(thread.tid, stack);
-    for ((number, frame), values) in stack.frames.iter().enumerate().zip(values) {
-        print_frame(out, report, number, frame, &values)?;
+    let mut values = report.values(thread.tid, stack);
+    // Frames of a recursion differ in these.
+    let has_values = report.query.tables.is_some() || report.query.debug_info.is_some();
+    let is_plain = !report.with_registers && !has_values;
+    let mut number = 0;
+    while let (Some(frame), Some(own)) = (stack.frames.get(number), values.next()) {
+        print_frame(out, report, number, frame, &own)?;
+        number += 1;
+        let repeats = stack.frames.get(number..).filter(|_| is_plain);
+        if let Some(cycle) = repeats.and_then(|rest| Cycle::at(stack.frames.get(..number)?, rest)) {
+            let last = number + cycle.length * cycle.repeats - 1;
+            let Cycle { length, repeats } = cycle;
+            writeln!(
+                out,
+                "  frames {number} to {last}: the last {length} frames, {repeats} times more"
+            )?;
+            values.by_ref().take(length * repeats).for_each(drop);
+            number = last + 1;
+        }
     }
     writeln!(out, "  {}", end_text(stack))
+}
+
+/// Frames that repeat those before them: a recursion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cycle {
+    /// The frames of one turn.
+    length: usize,
+    repeats: usize,
+}
+
+impl Cycle {
+    /// Longer turns are not looked for.
+    const MAX_LENGTH: usize = 16;
+    /// Fewer frames are printed.
+    const MIN_FOLDED_FRAMES: usize = 64;
+
+    /// The cycle that continues in `next` what the end of `shown` begins; the shortest one.
+    fn at(shown: &[StackFrame], next: &[StackFrame]) -> Option<Cycle> {
+        let is_same = |(one, other): (&StackFrame, &StackFrame)| {
+            let how =
+                |frame: &StackFrame| frame.step.map(|step| (step.evidence, step.signal_frame));
+            one.code == other.code && how(one) == how(other)
+        };
+        (1..=Cycle::MAX_LENGTH.min(shown.len())).find_map(|length| {
+            let turn = shown.get(shown.len() - length..)?;
+            let repeated = turn
+                .iter()
+                .cycle()
+                .zip(next)
+                .take_while(|pair| is_same(*pair));
+            let repeats = repeated.count() / length;
+            (repeats * length >= Cycle::MIN_FOLDED_FRAMES).then_some(Cycle { length, repeats })
+        })
+    }
 }
 
 fn state_text(thread: &Thread) -> String {
@@ -160,7 +253,13 @@ fn print_frame(
             let module = short_name(&at.module.name);
             write!(out, "{}", EscapedText(&fallback_name(&module, begin.0)))?;
         }
-        _ => write!(out, "??")?,
+        _ => match report.generated(frame).filter(|_| located.is_none()) {
+            Some(made) => {
+                let into = frame.code.address().0.wrapping_sub(made.address.0);
+                write!(out, "{}+{into:#x}  [generated]", EscapedText(made.name))?;
+            }
+            None => write!(out, "??")?,
+        },
     }
     if let (Some((at, _)), Some(begin)) = (&located, begin) {
         write!(out, "+{:#x}", at.address.0.wrapping_sub(begin.0))?;
@@ -175,6 +274,9 @@ fn print_frame(
             EscapedText(&short_name(&at.module.name)),
             at.address.0
         )?;
+        if at.differs {
+            write!(out, "  <the code in memory differs from the file>")?;
+        }
     }
     if located.is_none()
         && let Some(file) = report.stacks.unwinder.unusable(frame.code.lookup())

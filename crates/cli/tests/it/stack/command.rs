@@ -76,7 +76,7 @@ fn a_bad_access() {
     assert_eq!((printed.status, printed.out.as_str()), (139, OWN_OUTPUT));
     let lines: Vec<&str> = printed.err.lines().collect();
     assert!(lines[0].ends_with("crash segv): 3 threads"), "{}", lines[0]);
-    let signal = "signal SIGSEGV at address 0x123450, in thread ";
+    let signal = "signal SIGSEGV (address not mapped) at address 0x123450, in thread ";
     let tid = lines[1].strip_prefix(signal).unwrap();
     let thread = format!("thread {tid} \"crash\", about to get signal SIGSEGV");
     assert_eq!(lines[3], thread);

@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use unspool_testing::{Finish as _, Folder, RunningProgram, await_state, command, run_tool};
+use unspool_testing::{
+    Finish as _, Folder, RunningProgram, await_state, command, filter, run_tool, tool,
+};
 
 use crate::harness;
 use crate::stack::build::{BuiltProgram, compile};
@@ -15,7 +17,7 @@ use crate::stack::compare::{
 };
 use crate::stack::debugger::gdb_process;
 use crate::stack::run::ready;
-use crate::stack::unspool::{Printed, printed, report, report_core, stack};
+use crate::stack::unspool::{Printed, printed, report, report_core, stack, unspool};
 
 /// A program in a separate directory, with its library.
 fn with_library() -> (BuiltProgram, PathBuf) {
@@ -253,4 +255,61 @@ fn a_library_that_was_replaced_between_two_copies() {
         library.display()
     );
     assert!(printed.out.ends_with(&end), "{}", printed.out);
+}
+
+/// The report of a core is the same in each form.
+#[test]
+fn compressed_cores() {
+    let program = BuiltProgram::build("recursion.c", &["-O2"]);
+    let core = ready(&program, &["5"]).dump_core(&program.directory);
+    let report = |core: &str| stack(&program.directory, &["--core", core]).out;
+    let frames = |report: &str| report.split_once('\n').unwrap().1.to_owned();
+    let core = core.to_str().unwrap();
+    let plain = frames(&report(core));
+    assert!(plain.contains("main+0x"), "{plain}");
+    for packer in ["zstd", "gzip", "xz", "lz4"] {
+        let packed = filter(tool(packer).arg("-c"), &fs::read(core).unwrap());
+        let path = format!("{core}.{packer}");
+        fs::write(&path, &packed).unwrap();
+        assert_eq!(frames(&report(&path)), plain, "{packer}");
+        let mut command = unspool(&program.directory);
+        let out = filter(command.args(["stack", "--core", "-"]), &packed);
+        assert_eq!(frames(&String::from_utf8(out).unwrap()), plain, "{packer}");
+        fs::write(&path, &packed[..packed.len() / 2]).unwrap();
+        let cut = stack(&program.directory, &["--core", &path]);
+        let said = format!("{packer} cannot decompress it: ");
+        assert!(cut.status == 2 && cut.err.contains(&said), "{cut:?}");
+    }
+}
+
+/// Files of another machine: below a copy of its file system, or of any name in a folder.
+#[test]
+fn files_of_a_core_are_elsewhere() {
+    let (program, library) = with_library();
+    let core = ready(&program, &[]).dump_core(&program.directory);
+    let core = core.to_str().unwrap();
+    let text = |options: &[&str]| {
+        let printed = stack(&program.directory, &[&["--core", core], options].concat());
+        printed.out
+    };
+    let here = text(&[]);
+    assert!(here.contains("  complete: outermost frame\n"), "{here}");
+    let elsewhere = Folder::new();
+    for file in [&program.path, &library] {
+        let copy = elsewhere.path().join(file.strip_prefix("/").unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::rename(file, copy).unwrap();
+    }
+    for file in run_tool("ldd", &["/proc/self/exe"]).out.split_whitespace() {
+        let is_path = Path::new(file).is_absolute();
+        if is_path {
+            let copy = elsewhere.path().join(file.strip_prefix('/').unwrap());
+            fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            fs::copy(file, copy).unwrap();
+        }
+    }
+    let root = elsewhere.path().to_str().unwrap();
+    assert!(!text(&[]).contains("main+0x"));
+    assert_eq!(text(&["--sysroot", root]), here);
+    assert_eq!(text(&["--modules", root]), here);
 }

@@ -3,8 +3,12 @@
 use unspool_testing::await_state;
 
 use crate::stack::build::{BuiltProgram, compile};
-use crate::stack::compare::{ALL, ExpectedStack, check, check_live};
-use crate::stack::run::start;
+use crate::stack::compare::{
+    ALL, ExpectedStack, assert_same_frames, check, check_live, compare, has_functions,
+};
+use crate::stack::debugger::gdb_process;
+use crate::stack::run::{ready, start};
+use crate::stack::unspool::{report, report_core, stack};
 
 #[test]
 fn cpp_threads() {
@@ -123,6 +127,48 @@ fn blocked_in_system_calls() {
             expected,
         );
     }
+}
+
+/// Code that a program has moved to memory without a file is still its own. eu-stack takes it for
+/// foreign code.
+#[test]
+fn moved_text() {
+    let options: [&[&str]; 4] = [
+        &["-O2"],
+        &["-O2", "-no-pie"],
+        &["-O2", "-Wl,-z,noseparate-code"],
+        &["-O2", "-static"],
+    ];
+    for options in options {
+        let program = BuiltProgram::build("moves_text.c", options);
+        for way in ["text", "all"] {
+            let running = ready(&program, &[way]);
+            let live = report(&program.directory, &[&running.pid().to_string()]);
+            await_state(running.pid(), 'S');
+            let core = program.directory.path().join("gdb.core");
+            compare(&live, &gdb_process(running.pid(), &core), way);
+            let stack = live.threads.values().next().unwrap();
+            assert!(stack.is_root && has_functions(stack, &["waits", "main", "_start"]));
+            assert_eq!(stack.guesses(), [""; 0]);
+            for core in [core, running.dump_core(&program.directory)] {
+                let recorded = report_core(&program.directory, &core, program.path());
+                assert_same_frames(&live, &recorded);
+            }
+        }
+    }
+    let program = BuiltProgram::build("moves_text.c", &["-O2"]);
+    let running = ready(&program, &["changed"]);
+    let printed = stack(&program.directory, &[&running.pid().to_string()]);
+    let differs = "  <the code in memory differs from the file>\n";
+    let lines: Vec<&str> = printed.out.split_inclusive('\n').collect();
+    let line = |name: &str| *lines.iter().find(|line| line.contains(name)).unwrap();
+    assert!(line("  waits+0x").ends_with(differs), "{}", printed.out);
+    assert!(!line("  main+0x").contains(differs), "{}", printed.out);
+    assert!(
+        printed.out.ends_with("  complete: outermost frame\n"),
+        "{}",
+        printed.out
+    );
 }
 
 /// Without symbols, no names are expected.

@@ -1,5 +1,7 @@
 //! Code without a table: guessed frames are marked.
 
+use std::fs;
+
 use crate::stack::build::{BuiltProgram, MUSL, MUSL_SHARED};
 use crate::stack::compare::{ComparedFrame, REGISTERS, has_functions};
 use crate::stack::debugger::{eu_stack, gdb, gdb_process, parse_gdb};
@@ -25,6 +27,13 @@ fn code_in_anonymous_memory_shows_its_caller() {
     let pcs: Vec<u64> = found.frames.iter().map(|frame| frame.pc).collect();
     let pid = running.pid().to_string();
     assert_eq!(eu_stack(&["-p", &pid])[&running.pid()], pcs);
+    // The address, the size and the name, as perf reads them.
+    let map = format!("/tmp/perf-{pid}.map");
+    let made = pcs.iter().find(|pc| *pc & 0xfff == 0xa).unwrap() - 0xa;
+    fs::write(&map, format!("{made:x} c made code\n")).unwrap();
+    let named = stack(&program.directory, &[&pid]).out;
+    fs::remove_file(map).unwrap();
+    assert!(named.contains("  made code+0xa  [generated]\n"), "{named}");
     let core = running.dump_core(&program.directory);
     let recorded = report_core(&program.directory, &core, program.path());
     assert_eq!(

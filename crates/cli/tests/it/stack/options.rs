@@ -1,5 +1,6 @@
 //! The options of `unspool stack`, and how it writes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -10,14 +11,84 @@ use unspool_testing::{RunningProgram, await_state, send_signal};
 use crate::json;
 use crate::stack::build::BuiltProgram;
 use crate::stack::compare::has_functions;
-use crate::stack::run::ready;
-use crate::stack::unspool::{parse, report, stack, unspool};
+use crate::stack::run::{ready, start};
+use crate::stack::unspool::{PrintedStack, parse, report, stack, unspool};
 
 fn waiting(depth: &str) -> (BuiltProgram, RunningProgram, String) {
     let program = BuiltProgram::build("recursion.c", &["-O2"]);
     let running = ready(&program, &[depth]);
     let pid = running.pid().to_string();
     (program, running, pid)
+}
+
+/// The text has the frames of a deep recursion once, and both ends of the stack.
+#[test]
+fn recursion_is_folded() {
+    let (program, _running, pid) = waiting("3000");
+    let whole = report(&program.directory, &[&pid]);
+    let frames = whole.threads.values().next().unwrap().frames.len();
+    let text = stack(&program.directory, &[&pid]).out;
+    let folded = text
+        .lines()
+        .find(|line| line.contains("times more"))
+        .unwrap();
+    let numbers = folded
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|word| !word.is_empty());
+    let numbers: Vec<usize> = numbers.map(|word| word.parse().unwrap()).collect();
+    let [first, last, length, times] = numbers[..] else {
+        panic!("{folded}")
+    };
+    assert_eq!((last + 1 - first, length), (length * times, 3), "{folded}");
+    let shown = text.lines().filter(|line| line.contains("  0x")).count();
+    assert_eq!(shown + length * times, frames, "{text}");
+    assert!(shown < 20 && text.contains("  main+0x"), "{text}");
+}
+
+/// The program itself says which thread is which.
+#[test]
+fn who_holds_a_mutex() {
+    let program = BuiltProgram::build("deadlock.c", &["-O2"]);
+    let mut running = start(&program, &[]);
+    let said = [running.line(), running.line()].map(|line| {
+        let (own, tid) = line.split_once(' ').unwrap();
+        (own.to_owned(), tid.parse::<u64>().unwrap())
+    });
+    let tids = BTreeMap::from(said);
+    running.await_ready();
+    let pid = running.pid().to_string();
+    let text = stack(&program.directory, &[&pid]).out;
+    let report = report(&program.directory, &[&pid]);
+    let threads = report.json["threads"].as_array().unwrap();
+    for (own, other) in [("0", "1"), ("1", "0")] {
+        let (own, other) = (tids[own], tids[other]);
+        let line = format!(
+            "thread {own} \"deadlock\", in system call 202, waits for a mutex of thread {other}\n"
+        );
+        assert!(text.contains(&line), "{text}");
+        let thread = threads.iter().find(|thread| thread["tid"] == own).unwrap();
+        assert_eq!(thread["mutex_owner"], other);
+    }
+    assert_eq!(text.matches("waits for").count(), 2, "{text}");
+}
+
+/// Threads with one stack share it; others keep their own.
+#[test]
+fn equal_stacks_are_grouped() {
+    let program = BuiltProgram::build("blocked.c", &["-O2"]);
+    let running = ready(&program, &[]);
+    let pid = running.pid().to_string();
+    let threads = report(&program.directory, &[&pid]).threads;
+    let pcs = |stack: &PrintedStack| stack.frames.iter().map(|frame| frame.pc).collect();
+    let stacks: BTreeSet<Vec<u64>> = threads.values().map(pcs).collect();
+    assert!(stacks.len() < threads.len());
+    let text = stack(&program.directory, &["--group", &pid]).out;
+    let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(
+        (lines("thread "), lines("  complete: ")),
+        (threads.len(), stacks.len()),
+        "{text}"
+    );
 }
 
 /// The interface for scripts.
