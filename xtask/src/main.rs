@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, archives, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle, dist,
-    exception_suites, long_run, mutate, outline, packages, readelf_all, script_compare, seeds,
-    sframe_suite, shared_objects, tidy,
+    Error, archives, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle,
+    dist, exception_suites, long_run, mutate, outline, packages, readelf_all, script_compare,
+    seeds, sframe_suite, shared_objects, tidy,
 };
 
 const USAGE: &str = "\

@@ -67,6 +67,7 @@ pub struct ProcessStacks<'a> {
     pub threads: Vec<ThreadStack<'a>>,
     /// The running process, and how long earlier copies stopped it.
     stopped: Option<(&'a Process, Duration)>,
+    stays_stopped: bool,
 }
 
 impl<'a> ProcessStacks<'a> {
@@ -94,6 +95,7 @@ impl<'a> ProcessStacks<'a> {
             unwinder,
             threads: threads.collect(),
             stopped: None,
+            stays_stopped: false,
         }
     }
 
@@ -116,6 +118,12 @@ impl<'a> ProcessStacks<'a> {
     pub fn resume(&self) -> Option<Duration> {
         let (process, before) = self.stopped?;
         Some(before + process.resume())
+    }
+
+    /// Whether the process stands still until [`ProcessStacks::resume`].
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stays_stopped
     }
 
     /// The process, if it was let go at [`StackOptions::max_stop`]: what was not read by then is
@@ -180,6 +188,7 @@ pub fn walk_stacks<R>(
             let unwinder = SnapshotUnwinder::new(&process, store);
             let stacks = ProcessStacks {
                 stopped: Some((&process, stopped_before)),
+                stays_stopped: options.stays_stopped,
                 ..ProcessStacks::walk_with(&unwinder, options, &owners)
             };
             let known = others.len();

@@ -95,7 +95,7 @@ mod tests {
             (old, 8..39, "77 30 06 23 08 06 77 28 06 1c 23 08"),
             (new, 7..25, "77 08 06 23 08 06 77 00 06 1c 23 08"),
         ] {
-            let byte = |digits| u8::from_str_radix(digits, 16).unwrap();
+            let byte = |digits: &str| u8::from_str_radix(digits, 16).unwrap();
             let bytes = |text: &str| text.split_whitespace().map(byte).collect::<Vec<u8>>();
             let found = find(&bytes(text), Vaddr(0x1000)).unwrap();
             let start = Vaddr(0x1000 + range.start);

@@ -399,7 +399,7 @@ impl StackCommand<'_> {
     /// Finds debug files. Nothing is downloaded while a process stands still.
     fn finder(&self, stacks: &ProcessStacks<'_>) -> ModuleFinder {
         let finder = ModuleFinder::from_environment();
-        if stacks.stopped.is_some() && (self.args.strings || self.args.locals) {
+        if stacks.is_stopped() {
             finder.offline()
         } else {
             finder

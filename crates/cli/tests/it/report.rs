@@ -790,7 +790,8 @@ fn recordings_are_read_without_privileges() {
     let pipe = File::options().read(true).write(true);
     let _pipe = pipe.open(folder.join("pipe")).unwrap();
     for command in ["report", "script"] {
-        let reader = RunningProgram::start(&mut harness::unspool_in(&folder, &[command, "pipe"]));
+        let mut reader = harness::unspool_in(&folder, &[command, "pipe"]);
+        let reader = RunningProgram::start(&mut reader);
         await_that("a reader without privileges", || {
             let status = fs::read_to_string(format!("/proc/{}/status", reader.pid())).unwrap();
             let field = |name| {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use proptest::prelude::*;
 use unspool_perf_events::{DataFile, MmapFile, PerfFileError, Record, UserRegisters};
+use unspool_rows::{Arch, Register};
 use unspool_testing::{Finish, command, tool};
 
 /// Records two events of some programs with perf.
@@ -396,7 +397,10 @@ fn deferred_samples_keep_their_registers_and_stacks() {
         .unwrap()
         .read(|item| -> Result<(), ()> {
             if let Record::Sample(sample) = item.record {
-                let register = sample.user.known().and_then(|user| user.by_perf_number(0));
+                let register = sample
+                    .user
+                    .known()
+                    .and_then(|user| user.get(Arch::X86_64, Register(0)));
                 let is_of_kernel = sample.user == UserRegisters::NoUser;
                 samples.push((register, is_of_kernel, sample.stack.bytes.to_vec()));
             }

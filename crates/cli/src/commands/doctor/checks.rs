@@ -103,7 +103,7 @@ fn kernel_walk(trials: &Trials) -> HostCheck {
     match &trials.kernel_walk {
         Ok(()) => check("works"),
         Err(error) => check("does not work")
-            .meaning(output::with_causes(error))
+            .consequence(output::with_causes(error))
             .limited(error.remedy()),
     }
 }

@@ -158,7 +158,7 @@ fn thread<'a, 'r>(
     report: &'a StackReport<'r>,
     one: &'a ThreadStack<'_>,
 ) -> impl Serialize + use<'a, 'r> {
-    let ThreadStack { thread, stack } = one;
+    let ThreadStack { thread, stack, .. } = one;
     let state = match thread.state {
         ThreadState::JobStopped => "job-stopped",
         ThreadState::Signalled(_) => "signalled",

@@ -137,7 +137,7 @@ fn print_stack(
     report: &StackReport<'_>,
     thread: &ThreadStack<'_>,
 ) -> io::Result<()> {
-    let ThreadStack { thread, stack } = thread;
+    let ThreadStack { thread, stack, .. } = thread;
     let Some(stack) = stack else {
         return match &thread.registers {
             Err(error) => writeln!(out, "  no stack: {error}"),
