@@ -219,7 +219,8 @@ impl StoppedThread<'_> {
     }
 
     /// Control went to another function by a jump: if an address of the previous function is on top
-    /// of the stack, it was pushed as return address. Returns whether that is so.
+    /// of the stack, or in the register that the row names, it is the return address. Returns
+    /// whether that is so.
     fn push_call_by_jump(
         &mut self,
         modules: &mut SteppedModules<'_>,
@@ -227,6 +228,18 @@ impl StoppedThread<'_> {
         to: Option<FunctionAddress>,
         regs: &Regs,
     ) -> bool {
+        if let Some((site, id)) = to.filter(|(_, id)| *id != from)
+            && let Some(back) = modules.linked_return_address(site, regs)
+            && (modules.function_at(self.memory, back)).is_some_and(|(_, own)| own == from)
+        {
+            // Nothing is on the stack for it.
+            let entered = Regs {
+                rsp: regs.rsp.wrapping_sub(8),
+                ..*regs
+            };
+            self.push_call(modules, &entered, back, Some(id));
+            return true;
+        }
         if to.is_some_and(|(site, id)| id == from || !modules.has_row_of_begin(site)) {
             return false;
         }

@@ -349,6 +349,21 @@ impl<'r> SteppedModules<'r> {
                 .is_some_and(|spot| !spot.instruction.takes_top)
     }
 
+    /// The return address, if the row at an address declares it in a register.
+    pub(crate) fn linked_return_address(
+        &mut self,
+        site: ModuleAddress,
+        regs: &Regs,
+    ) -> Option<u64> {
+        let row = self.modules.get_mut(site.module)?.row(site.at)?;
+        match DeclaredRow::from_row(&row, self.lifter.abi_info()).return_address {
+            RuleLocation::Register(register, 0) => {
+                general(regs).get(usize::from(register)).copied()
+            }
+            _ => None,
+        }
+    }
+
     /// The registers by number; vector registers only if the module has rules for them.
     pub(crate) fn registers(
         &self,
