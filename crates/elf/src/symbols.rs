@@ -14,7 +14,7 @@ use crate::elf::{ElfFile, MAX_NAME_BYTES, is_string_at, slice, string_at};
 use crate::error::ModuleError;
 use crate::image::ImageBytes;
 use crate::symbol_sources;
-use crate::symtab::{DefiningSection, RawSymbol};
+use crate::symtab::RawSymbol;
 
 /// A symbol that names code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -270,12 +270,6 @@ impl ElfFile {
     pub fn source_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let is_source = |symbol: &RawSymbol| symbol.kind == elf::STT_FILE;
         symbol_sources::names(self, is_source)
-    }
-
-    /// The names in its symbol tables that another file has to define.
-    pub fn undefined_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let is_undefined = |symbol: &RawSymbol| symbol.section == DefiningSection::Elsewhere;
-        symbol_sources::names(self, is_undefined).filter(|name| !name.is_empty())
     }
 }
 

@@ -102,6 +102,13 @@ fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let (found, unreadable) = elf_files::find_those(named, is_checkable);
     match unreadable.into_iter().next() {
         Some((_, error)) => Err(error),
+        None if found.is_empty() => bail!(
+            "{}: a folder without ELF files, archives or assembly source",
+            named
+                .first()
+                .map_or(Path::new("."), PathBuf::as_path)
+                .display()
+        ),
         None => Ok(found),
     }
 }

@@ -166,13 +166,14 @@ fn files_without_code_are_rejected() {
     folder.write("text", "no code\n");
     folder.write("bad.s", "\tno such instruction\n");
     folder.write("empty", "");
+    fs::create_dir(folder.join("nothing")).unwrap();
     let refused = [
         ("text", "not an ELF file"),
         ("empty", "empty"),
         ("absent", "cannot read absent: No such file"),
         ("absent.s", "cannot read absent.s: No such file"),
         ("bad.s", "cannot assemble it"),
-        (".", "directory"),
+        ("nothing", "a folder without ELF files"),
     ];
     for (file, words) in refused {
         let (out, err) = run(&folder, file, 2);

@@ -35,15 +35,13 @@ struct CallSummary<'r> {
     modules: Vec<LocatedRun<'r>>,
     /// Symbols for the locations where calls ended.
     symbols: Option<Symbols>,
-    /// Functions and data that the linked file lacks: they are at address 0.
-    undefined: Vec<String>,
 }
 
 pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::Result<ExitCode> {
     let [path] = args.files.as_slice() else {
         bail!("--call takes one file");
     };
-    let (host, made_folder) = host(path, function)?;
+    let (host, _made) = host(path, function)?;
     let limit = args
         .step_args
         .time_limit
@@ -82,10 +80,6 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
             .map_or(0, |calls| calls.saturating_sub(report.calls.len())),
         modules,
         symbols: symbols(&host.file, &report),
-        undefined: match made_folder {
-            Some(_) => undefined(&host.file),
-            None => Vec::new(),
-        },
     };
     let mut out = Vec::new();
     match format {
@@ -139,15 +133,6 @@ fn linked(path: &Path, function: &str) -> anyhow::Result<(HostProgram, Option<Te
     Ok((HostProgram::itself(program), Some(folder)))
 }
 
-/// The names that a linked program lacks. Those of libraries have a version.
-fn undefined(program: &Path) -> Vec<String> {
-    let Ok(file) = ElfFile::open(program) else {
-        return Vec::new();
-    };
-    let names = file.undefined_names().filter(|name| !name.contains('@'));
-    names.map(Cow::into_owned).collect()
-}
-
 /// The symbols around the locations in the file where calls ended.
 fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
     let spots = report.calls.iter().filter_map(|called| match &called.end {
@@ -182,11 +167,6 @@ impl CallSummary<'_> {
             (Some((name, distance)), ..) => format!("{name}+{distance:#x}"),
             (None, Some(at), _) => at.to_string(),
             (None, None, Some(file)) => format!("{:#x} in {}", location.address, file.display()),
-            (None, None, None) if location.address == 0 && !self.undefined.is_empty() => format!(
-                "0x0, by a call of a function that {} does not define: {}",
-                output::path(self.path),
-                EscapedText(&self.undefined.join(", "))
-            ),
             (None, None, None) => format!("{:#x}, where no file is mapped", location.address),
         }
     }
