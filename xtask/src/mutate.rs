@@ -100,10 +100,10 @@ impl Random {
             let bit = self.below(8);
             match changed.get_mut(at..) {
                 Some(rest) if kind < 8 => {
-                    rest.iter_mut().take(1).for_each(|byte| *byte ^= 1 << bit)
+                    rest.iter_mut().take(1).for_each(|byte| *byte ^= 1 << bit);
                 }
                 Some(rest) if kind < 15 => {
-                    rest.iter_mut().take(length).for_each(|byte| *byte = 0xff)
+                    rest.iter_mut().take(length).for_each(|byte| *byte = 0xff);
                 }
                 _ => changed.truncate(at),
             }

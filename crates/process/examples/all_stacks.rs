@@ -1,7 +1,9 @@
 //! All stacks of a process, with names: `cargo run -p unspool-process --example all_stacks PID`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
-use unspool_process::{ProcessStacks, StackOptions, Store, walk_stacks};
+use unspool_process::{
+    ProcessStacks, StackOptions, Store, snapshot_unwinder::FrameLocation, walk_stacks,
+};
 use unspool_symbols::{NameDetail, Symbolizer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +22,7 @@ fn print(stacks: &ProcessStacks<'_>) {
             .map(|frame| (frame.code, stacks.unwinder.locate(frame.code)))
             .collect();
         let located = frames.iter().filter_map(|(_, at)| at.as_ref());
-        let names = symbolizer.look_up_in_files(located.map(|at| at.in_file()), None);
+        let names = symbolizer.look_up_in_files(located.map(FrameLocation::in_file), None);
         for (code, at) in &frames {
             let symbol = at.as_ref().and_then(|at| names.get(at.in_file())?.symbol);
             println!("  {} {}", code.address(), symbol.map_or("??", |s| s.name));

@@ -84,12 +84,10 @@ pub(crate) fn of_image(
 /// The program headers of an executable or shared object; empty for another file.
 pub(crate) fn of_file(bytes: &[u8]) -> Vec<ProgramHeader> {
     let header = bytes.first_chunk::<HEADER_SIZE>();
-    let held = header
-        .and_then(|header| table(header))
-        .and_then(|(at, count)| {
-            let size = usize::from(count) * usize::from(ProgramHeader::SIZE);
-            bytes.get(usize::try_from(at).ok()?..)?.get(..size)
-        });
+    let held = header.and_then(table).and_then(|(at, count)| {
+        let size = usize::from(count) * usize::from(ProgramHeader::SIZE);
+        bytes.get(usize::try_from(at).ok()?..)?.get(..size)
+    });
     held.map(entries).unwrap_or_default()
 }
 

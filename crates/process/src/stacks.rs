@@ -168,8 +168,10 @@ pub fn walk_stacks<R>(
     options: &StackOptions,
     inspect: impl FnOnce(&ProcessStacks<'_>) -> R,
 ) -> Result<R, ProcessError> {
-    let mut attach_options = AttachOptions::default();
-    attach_options.max_stop = options.max_stop;
+    let attach_options = AttachOptions {
+        max_stop: options.max_stop,
+        ..AttachOptions::default()
+    };
     let attach = || Process::attach_with(pid, &attach_options);
     let mut process = attach()?;
     let mut bytes = FIRST_COPY_BYTES;

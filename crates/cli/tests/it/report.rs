@@ -787,8 +787,8 @@ fn recordings_are_read_without_privileges() {
     let folder = Folder::new();
     folder.tool("mkfifo", "pipe");
     // Never ends, since it is also open for writing.
-    let pipe = File::options().read(true).write(true);
-    let _pipe = pipe.open(folder.join("pipe")).unwrap();
+    let pipe = folder.join("pipe");
+    let _pipe = File::options().read(true).write(true).open(pipe).unwrap();
     for command in ["report", "script"] {
         let mut reader = harness::unspool_in(&folder, &[command, "pipe"]);
         let reader = RunningProgram::start(&mut reader);
