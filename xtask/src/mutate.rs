@@ -141,7 +141,7 @@ pub fn run(options: &MutateOptions, out: &mut impl Write) -> Result<bool, Error>
     if !recorded.success() {
         return Err("nothing can be recorded here: run it as root".into());
     }
-    inputs.push(seeds::Input {
+    inputs.push(seeds::SeedFile {
         name: "profile",
         bytes: fs::read(folder.join("profile"))?,
     });

@@ -11,13 +11,13 @@ use unspool_testing::Folder;
 use crate::{Error, packages};
 
 /// An input: its name, and its bytes.
-pub(crate) struct Input {
+pub(crate) struct SeedFile {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// Files of a small program in all forms, made by Debian's compiler.
-pub(crate) fn files(folder: &Folder) -> Result<Vec<Input>, Error> {
+pub(crate) fn files(folder: &Folder) -> Result<Vec<SeedFile>, Error> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attack/library.c");
     let source = source.to_str().ok_or("a path that is not text")?;
     let forms: [(&str, &[&str]); 7] = [
@@ -36,7 +36,7 @@ pub(crate) fn files(folder: &Folder) -> Result<Vec<Input>, Error> {
     for (name, options) in forms {
         let words = [options, &[source, "-o", name]].concat();
         run(folder, "/usr/bin/gcc", &words)?;
-        inputs.push(Input {
+        inputs.push(SeedFile {
             name,
             bytes: fs::read(folder.join(name))?,
         });
@@ -50,7 +50,7 @@ pub(crate) fn files(folder: &Folder) -> Result<Vec<Input>, Error> {
     run(folder, "/usr/bin/xz", &["-k", "object"])?;
     for name in ["archive", "object.gz", "object.xz"] {
         let bytes = fs::read(folder.join(name))?;
-        inputs.push(Input { name, bytes });
+        inputs.push(SeedFile { name, bytes });
     }
     Ok(inputs)
 }

@@ -172,14 +172,14 @@ struct InterfaceComparison<'g, 'a, 'b> {
     pairs: Pairs,
     worklist: VecDeque<(TypeId, TypeId, usize)>,
     /// The path to each pair.
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
     changes: Vec<InterfaceChange>,
     /// The origin of each change; `None` for the names themselves.
     origins: Vec<Option<Origin>>,
 }
 
 /// A step on the path to a pair.
-struct Step {
+struct PathStep {
     /// The step before; `None` for an exported name.
     from: Option<usize>,
     text: String,
@@ -343,7 +343,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         one: TypeId,
         two: TypeId,
     ) {
-        self.steps.push(Step { from, text, origin });
+        self.steps.push(PathStep { from, text, origin });
         self.worklist.push_back((one, two, self.steps.len() - 1));
     }
 

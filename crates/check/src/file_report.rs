@@ -276,7 +276,7 @@ impl FileChecker<'_> {
             CodeOrigins::from(CodeOrigin::HandWritten)
         };
         let (checked, count) = self.check_and_count(&bare, origins)?;
-        Ok((count > 0).then_some(checked))
+        Ok((count > checked.below_severity).then_some(checked))
     }
 }
 

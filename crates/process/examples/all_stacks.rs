@@ -1,9 +1,8 @@
 //! All stacks of a process, with names: `cargo run -p unspool-process --example all_stacks PID`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
-use unspool_process::{
-    ProcessStacks, StackOptions, Store, snapshot_unwinder::FrameLocation, walk_stacks,
-};
+use unspool_process::snapshot_unwinder::FrameLocation;
+use unspool_process::{ProcessStacks, StackOptions, Store, walk_stacks};
 use unspool_symbols::{NameDetail, Symbolizer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,9 +17,8 @@ fn print(stacks: &ProcessStacks<'_>) {
     for thread in &stacks.threads {
         println!("thread {}:", thread.thread.tid);
         let frames = thread.stack.iter().flat_map(|stack| &stack.frames);
-        let frames: Vec<_> = frames
-            .map(|frame| (frame.code, stacks.unwinder.locate(frame.code)))
-            .collect();
+        let frames = frames.map(|frame| (frame.code, stacks.unwinder.locate(frame.code)));
+        let frames: Vec<_> = frames.collect();
         let located = frames.iter().filter_map(|(_, at)| at.as_ref());
         let names = symbolizer.look_up_in_files(located.map(FrameLocation::in_file), None);
         for (code, at) in &frames {

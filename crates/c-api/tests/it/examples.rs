@@ -134,7 +134,7 @@ fn own_stack() {
     let own: Vec<_> = vaddrs
         .map(|digits| function(program, u64::from_str_radix(digits, 16).unwrap()))
         .collect();
-    assert!(own[0].contains("print_stack"), "{own:?}");
+    assert!(own[0].contains("own_stack"), "{own:?}");
     assert_eq!(own.last().unwrap(), "_start");
     assert!(text.ends_with("outermost frame, 0 guessed\n"), "{text}");
 }

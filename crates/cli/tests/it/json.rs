@@ -109,7 +109,7 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 /// Fields that are described where another schema's are.
-struct Reference {
+struct FieldReference {
     section: usize,
     path: String,
     schema: &'static str,
@@ -167,7 +167,7 @@ fn paths(owner: &str, names: &str) -> Vec<String> {
 }
 
 /// What a row refers to: `as in SCHEMA`, or `as PATH of SCHEMA`.
-fn reference(section: usize, path: String, about: &'static str) -> Option<Reference> {
+fn reference(section: usize, path: String, about: &'static str) -> Option<FieldReference> {
     let words = quoted(about);
     let schema = words.iter().position(|word| word.starts_with("unspool."))?;
     let path_there = if about.contains("as in `") {
@@ -175,7 +175,7 @@ fn reference(section: usize, path: String, about: &'static str) -> Option<Refere
     } else {
         words[schema.checked_sub(1)?].to_owned()
     };
-    Some(Reference {
+    Some(FieldReference {
         section,
         path,
         schema: words[schema],

@@ -117,13 +117,13 @@ fn the_text_of_perf_script() {
     let samples = made::samples();
     let text = written(&made::profile(&samples[3..5]), perf_script::write);
     let expected = "\
-worker   101 [001]     1.003000:       2000 cpu-clock: 
+worker   101 [16777216]     1.003000:       2000 cpu-clock: 
 \t            1417 inlined (inlined)
 \t            1417 outer+0x17 (/opt/app)
 \t            1212 work<int>(std::vector<int>&)+0x12 (/opt/app)
 \t            1010 main+0x10 (/opt/app)
 
-worker   101 [001]     1.004000:        300 cpu-clock: 
+worker   101 [16777216]     1.004000:        300 cpu-clock: 
 \tffffffff81000016 do_syscall_64+0x16 ([kernel.kallsyms])
 \t            1417 inlined (inlined)
 \t            1417 outer+0x17 (/opt/app)
@@ -699,7 +699,7 @@ fn page_decoded_by_its_description() {
         assert_eq!(sample["stack"], Value::from(stack.collect::<Vec<_>>()));
         assert_eq!(sample["micros"], (taken.time - 1_000_000_000) / 1000);
         assert_eq!(sample["weight"], taken.weight);
-        assert_eq!(sample["cpu"], 1);
+        assert_eq!(sample["cpu"], made::CPU);
         assert_eq!(sample["end"], taken.end.reason());
         let is_off = taken.state == unspool_profile::CpuState::OffCpu;
         assert_eq!(sample["is_off"], is_off);

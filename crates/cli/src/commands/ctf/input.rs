@@ -1,7 +1,6 @@
 //! The sources of types: ELF files, archives of them, bare CTF or BTF files.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -218,7 +217,8 @@ impl Input {
                 let Some(release) = module_release(file)? else {
                     return Ok(None);
                 };
-                let running = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+                let running = unspool_files::read("/proc/sys/kernel/osrelease".as_ref(), 4096)?;
+                let running = String::from_utf8_lossy(&running);
                 if running.trim_end() != release {
                     bail!(
                         "{} is a module of Linux {release}, and {} runs: give the types of its kernel by --base (its vmlinux, or that one's BTF)",
