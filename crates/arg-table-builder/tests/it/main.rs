@@ -2,23 +2,17 @@
 #![cfg(test)]
 
 mod everything;
-#[path = "../../../c-types/tests/it/common/graphs.rs"]
-mod graphs;
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use everything::use_all;
 use proptest::prelude::*;
-use unspool_arg_table::{ArgTable, DisplayKind, DisplayType as _, ValueDisplay};
+use unspool_arg_table::ArgTable;
 use unspool_arg_table_builder::{
-    FileAnalysis, FunctionAnalysis, OwnedDisplayKind, Prototype, analyze_file, encode,
-    prototypes_of_ctf,
+    FileAnalysis, OwnedDisplayKind, analyze_file, encode, prototypes_of_ctf,
 };
-use unspool_c_types::{Convention, Graph, Parameter, Type, TypeId, TypeKind};
 use unspool_check::{CheckSubject, CodeOrigin, DeclaredTable};
-use unspool_dwarf_types::GraphType;
-use unspool_elf::{ElfFile, TableKey};
+use unspool_elf::ElfFile;
 use unspool_testing::{Finish, tool};
 
 /// The functions of a program compiled by gcc, and their table.
@@ -183,93 +177,6 @@ fn compare(program: &str) {
         rows > 500 && calls > 10 && parameters > 25,
         "{program}: {rows} {calls} {parameters}"
     );
-}
-
-/// Whether a type has few members at all levels together, counted down in `left`: a table holds
-/// each of them.
-fn is_small(kind: DisplayKind<GraphType<'_, '_>>, left: &mut u32) -> bool {
-    let Some(less) = left.checked_sub(1) else {
-        return false;
-    };
-    *left = less;
-    match kind {
-        DisplayKind::Record(mut members) => members.all(|one| is_small(one.display_kind, left)),
-        DisplayKind::Array(array) => is_small(array.element.kind(), left),
-        _ => true,
-    }
-}
-
-/// The table of a function with one parameter of each type.
-fn table_of_types(graph: &mut Graph<'_>, types: &[TypeId]) -> Vec<u8> {
-    let parameters = types.iter().map(|ty| Parameter {
-        name: "".into(),
-        ty: *ty,
-    });
-    let function = graph.add(Type {
-        name: "".into(),
-        is_hidden: false,
-        kind: TypeKind::Function {
-            returns: TypeId(0),
-            parameters: parameters.collect(),
-            is_variadic: false,
-        },
-    });
-    let prototype = Prototype::from_type(graph, function, Convention::Amd64).unwrap();
-    let function = FunctionAnalysis {
-        start: 0,
-        end: 1,
-        entry: 0,
-        prototype: Some(Rc::new(prototype)),
-        is_certain: true,
-        is_given_all: true,
-        is_reentered: false,
-        is_jumped_to: false,
-        rows: Vec::new(),
-        calls: Vec::new(),
-    };
-    let file = FileAnalysis {
-        functions: vec![function],
-        unproven: Vec::new(),
-    };
-    let key = TableKey {
-        build_id: None,
-        content: [0; 20],
-    };
-    encode(&file, &key).unwrap()
-}
-
-#[test]
-fn values_are_displayed_by_graphs_as_by_tables() {
-    let known = prop_oneof![9 => Just(0xff), 1 => any::<u8>()];
-    let value = proptest::collection::vec((any::<u8>(), known), 0..100);
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(500));
-    let result = runner.run(&(graphs::graph(), value), |(mut graph, value)| {
-        let (bytes, known): (Vec<u8>, Vec<u8>) = value.into_iter().unzip();
-        let types: Vec<TypeId> = graph.types().map(|(id, _)| id).collect();
-        let is_small = |ty: &TypeId| is_small(GraphType::new(&graph, *ty).kind(), &mut 1_000);
-        let types: Vec<TypeId> = types.into_iter().filter(is_small).collect();
-        let table = table_of_types(&mut graph, &types);
-        let function = ArgTable::open(&table).unwrap().get(0).unwrap();
-        let parameters: Vec<_> = function.parameters().unwrap().collect();
-        prop_assert_eq!(parameters.len(), types.len());
-        for (parameter, ty) in parameters.iter().zip(types) {
-            let by_table = ValueDisplay::from_kind(parameter.display_kind, &bytes);
-            let by_graph = ValueDisplay::from_kind(GraphType::new(&graph, ty).kind(), &bytes);
-            let texts = [
-                [
-                    by_table.to_string(),
-                    by_table.with_known(&known).to_string(),
-                ],
-                [
-                    by_graph.to_string(),
-                    by_graph.with_known(&known).to_string(),
-                ],
-            ];
-            prop_assert_eq!(&texts[0], &texts[1], "{}", parameter.type_name);
-        }
-        Ok(())
-    });
-    result.unwrap();
 }
 
 #[test]
