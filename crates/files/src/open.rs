@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
+use std::iter;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -12,6 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 use crate::file_id::FileId;
+use crate::sys::raw::OPEN_ATTEMPTS;
 
 /// A kind of file that is not regular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +160,10 @@ fn resolve(path: &Path, flags: OFlags) -> io::Result<File> {
             let as_folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = openat(CWD, root, as_folder, Mode::empty())?;
             let resolution = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-            openat2(root, inside, flags, Mode::empty(), resolution)?
+            let attempt = || openat2(&root, inside, flags, Mode::empty(), resolution);
+            let mut attempts = iter::repeat_with(attempt).take(OPEN_ATTEMPTS);
+            let opened = attempts.find(|opened| !matches!(opened, Err(Errno::AGAIN)));
+            opened.unwrap_or(Err(Errno::AGAIN))?
         }
         None => openat(CWD, path, flags, Mode::empty())?,
     };

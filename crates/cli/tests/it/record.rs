@@ -315,11 +315,10 @@ fn assert_made(folded: &str) {
     let spinning: Vec<&str> = spinning.collect();
     assert!(!spinning.is_empty(), "{folded}");
     for line in spinning {
+        // While rows of the code are made anew, callers are guessed.
+        let line = line.replace("_[g]", "");
         assert!(line.contains(";main;made code;spin "), "{folded}");
-        assert!(
-            line.contains(";_start;") || line.contains(";_start_[g];"),
-            "{folded}"
-        );
+        assert!(line.contains(";_start;"), "{folded}");
     }
 }
 

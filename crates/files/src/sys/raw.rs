@@ -19,6 +19,10 @@ pub(crate) const MAX_COPIED_BYTES: u64 = 1 << 30;
 /// The resolution of the time of last use, in seconds.
 pub(crate) const USE_RESOLUTION_SECONDS: i64 = 24 * 60 * 60;
 
+/// How often a path in another root is tried. `openat2` fails with `EAGAIN` if anything is renamed or
+/// mounted while it follows `..` (openat2(2)).
+pub(crate) const OPEN_ATTEMPTS: usize = 64;
+
 /// An open file or folder.
 #[derive(Debug)]
 pub struct RawFile(c_int);
@@ -170,9 +174,17 @@ impl RawFile {
         how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
         let (root, size) = (c_long::from(self.0), mem::size_of_val(&how));
         let (path, how) = (path.as_ptr(), &raw const how);
-        // SAFETY: the path ends with a zero byte, and the structure has this size.
-        let file = unsafe { libc::syscall(libc::SYS_openat2, root, path, how, size) };
-        RawFile::from_result(file)
+        let mut attempts = (0..OPEN_ATTEMPTS).map(|_| {
+            // SAFETY: the path ends with a zero byte, and the structure has this size.
+            unsafe { libc::syscall(libc::SYS_openat2, root, path, how, size) }
+        });
+        let is_over = |file: &c_long| {
+            // SAFETY: always this thread's.
+            let error = unsafe { libc::__errno_location() };
+            // SAFETY: the C library's own number.
+            *file >= 0 || unsafe { *error } != libc::EAGAIN
+        };
+        RawFile::from_result(attempts.find(is_over)?)
     }
 
     fn from_result(file: c_long) -> Option<RawFile> {
