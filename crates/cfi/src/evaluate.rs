@@ -398,6 +398,7 @@ impl<'a> FdeRows<'_, '_, 'a> {
     /// Whether the ranges so far depend only on the CIE, the instructions, and the FDE's start.
     /// They do not if an instruction names an address, or ranges at the FDE's end are dropped.
     #[must_use]
+    #[cfg(feature = "alloc")]
     pub(crate) fn is_movable(&self) -> bool {
         self.is_movable
     }

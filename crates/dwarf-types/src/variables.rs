@@ -1,7 +1,7 @@
 //! Variables and parameters: which ones exist at an address, and their values in a frame of a
 //! stack.
 //!
-//! [`Variables`] finds the function at an address, [`DwarfFunction::variables`] its variables there,
+//! [`Variables`] finds the function at an address, which has its variables there,
 //! and [`Activation::current_value`] the value of one in a frame (DWARF 5 §2.6: location
 //! descriptions). [`Activation::at_entry`] finds a parameter's value when the function was called,
 //! from the caller's call site (§3.4).

@@ -145,6 +145,7 @@ impl SframeAbi {
 
     /// The fixed offset of the return address from the CFA, in bytes; 0 if it is not fixed.
     #[must_use]
+    #[cfg(feature = "alloc")]
     pub(crate) const fn fixed_return_address(self) -> i8 {
         match self {
             SframeAbi::Amd64 => -8,
@@ -163,6 +164,7 @@ impl SframeAbi {
 
     /// The CFA's offset from its register, as stored in a row; `None` if it cannot be stored.
     #[must_use]
+    #[cfg(feature = "alloc")]
     pub(crate) const fn stored_cfa_offset(self, offset: i64) -> Option<i64> {
         match self {
             SframeAbi::S390x if (offset - 160) % 8 == 0 => Some((offset - 160) / 8),
@@ -171,7 +173,7 @@ impl SframeAbi {
         }
     }
 
-    /// The reverse of [`SframeAbi::stored_cfa_offset`].
+    /// The reverse of `stored_cfa_offset`.
     #[must_use]
     pub const fn cfa_offset(self, stored: i32) -> i64 {
         match self {

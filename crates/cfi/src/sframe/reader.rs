@@ -264,6 +264,7 @@ impl<'a> SubSection<'a> {
 
     /// Impossible header fields about rows: rows would end behind the section, or be more than
     /// there are bytes for. Entries have their own row offsets, and are read all the same.
+    #[cfg(feature = "alloc")]
     pub(crate) fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
         /// The start of a row takes a byte, and its info another.
         const MIN_FRE_BYTES: u64 = 2;

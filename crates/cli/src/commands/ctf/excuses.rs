@@ -7,6 +7,9 @@ use unspool_c_types::{ChangeKind, Compatibility, InterfaceChange};
 
 use crate::output;
 
+/// The size of the largest file of excuses, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
 /// A line of a file of excuses: `removed function:foo_* obsolete since 2.0`.
 struct Excuse {
     line: usize,
@@ -29,8 +32,9 @@ impl Excuses {
     ///
     /// The first line that is not an excuse, a comment, or empty.
     pub(super) fn read(path: &Path) -> anyhow::Result<Excuses> {
-        let text = std::fs::read_to_string(path)
+        let text = unspool_files::read(path, MAX_BYTES)
             .with_context(|| format!("cannot read {}", path.display()))?;
+        let text = String::from_utf8_lossy(&text);
         let mut excuses = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {
             let mut words = text.split_whitespace();
