@@ -7,7 +7,7 @@ use anyhow::bail;
 use unspool_assembly::{AnnotateRefusal, AssemblySource, annotate};
 
 use super::cc::{self, CcAssembler};
-use crate::args::AnnotateArgs;
+use crate::args::check::AnnotateArgs;
 use crate::output::{self, ExitCodes};
 
 pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {

@@ -20,7 +20,7 @@ use unspool_table_store::SourceError;
 
 use super::cc::CcAssembler;
 use super::elf_files;
-use crate::args::{CheckArgs, CheckFormat};
+use crate::args::check::{CheckArgs, CheckFormat};
 use crate::output::{self, ExitCodes};
 
 #[cfg(target_arch = "x86_64")]

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use unspool_elf::embed;
 use unspool_table_store::{self as tables, Store};
 
-use crate::args::{CompileArgs, CompiledForm, Format};
+use crate::args::Format;
+use crate::args::tables::{CompileArgs, CompiledForm};
 use crate::output::{self, ExitCodes};
 
 mod native;

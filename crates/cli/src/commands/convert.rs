@@ -18,7 +18,8 @@ use unspool_elf::{ElfFile, ElfKind, demangle, embed_sframe};
 use unspool_rows::{Table, Vaddr};
 use unspool_table_store::{self as tables, TableSource, eh_frame};
 
-use crate::args::{ConvertArgs, ConvertTarget, Format, SectionArg, SframeVersionArg};
+use crate::args::tables::{ConvertArgs, ConvertTarget, SframeVersionArg};
+use crate::args::{Format, SectionArg};
 use crate::output::{self, EscapedText, ExitCodes};
 
 impl SframeVersionArg {

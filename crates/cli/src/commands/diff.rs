@@ -13,7 +13,7 @@ use unspool_profile::{NamedProfile, ProfileFunction};
 use super::report::{
     detail, graph, load, look_up_names, percent, text_width, total, view, write_to,
 };
-use crate::args::{DiffArgs, DiffFormat};
+use crate::args::profiles::{DiffArgs, DiffFormat};
 use crate::commands::recording::status;
 use crate::output::{self, JsonLayout};
 

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use serde_json::json;
 use unspool_host::Remedy;
 
-use crate::args::{DoctorArgs, Format};
+use crate::args::Format;
+use crate::args::programs::DoctorArgs;
 use crate::output::{self, EscapedText, ExitCodes};
 
 mod checks;

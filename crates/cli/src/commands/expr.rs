@@ -11,7 +11,8 @@ use unspool_rows::formula::{
 };
 use unspool_rows::{Abi, Endian, Register};
 
-use crate::args::{ExprArgs, Format};
+use crate::args::Format;
+use crate::args::check::ExprArgs;
 use crate::output::{self, EscapedText, ExitCodes};
 
 /// The result for one instruction, or for an expression on its own.

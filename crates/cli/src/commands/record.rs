@@ -21,7 +21,8 @@ use unspool_sampler::{
 };
 use unspool_table_store::{Store, TableForm};
 
-use crate::args::{Filters, Frequency, RecordArgs, UnwindEngineArg};
+use crate::args::profiles::Filters;
+use crate::args::programs::{Frequency, RecordArgs, UnwindEngineArg};
 use crate::output::{self, ExitCodes};
 
 mod display;

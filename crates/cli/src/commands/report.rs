@@ -11,7 +11,7 @@ use unspool_profile::output::flamegraph::{self, FlameGraph};
 use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
 use unspool_profile::{CpuState, FunctionId, NamedProfile, Profile, Selection, Time};
 
-use crate::args::{Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, TreeKind};
+use crate::args::profiles::{Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, TreeKind};
 use crate::commands;
 use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;

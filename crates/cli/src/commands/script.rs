@@ -8,7 +8,7 @@ use unspool_perf_events::DataFile;
 use unspool_sampler::Replay;
 use unspool_symbols::{ModuleFinder, NameDetail};
 
-use crate::args::{FieldSign, ScriptArgs, ScriptField};
+use crate::args::programs::{FieldSign, ScriptArgs, ScriptField};
 use crate::commands::recording::{
     Recording, is_complete, named_or_default, report_problems, status,
 };

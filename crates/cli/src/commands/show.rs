@@ -13,7 +13,8 @@ use unspool_rows::text::{AbiText, FdeText};
 use unspool_rows::{Fde, Pointer, Vaddr};
 use unspool_table_store::{self as tables, SourceTable};
 
-use crate::args::{Format, SectionArg, ShowArgs};
+use crate::args::tables::ShowArgs;
+use crate::args::{Format, SectionArg};
 use crate::output::{self, EscapedText, ExitCodes};
 
 mod instructions;

@@ -28,7 +28,8 @@ use unspool_symbols::{
 };
 use unspool_table_store::Store;
 
-use crate::args::{Format, StackArgs};
+use crate::args::Format;
+use crate::args::programs::StackArgs;
 use crate::output::{self, ExitCodes, JsonLayout};
 use crate::text::words;
 

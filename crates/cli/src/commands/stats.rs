@@ -13,7 +13,7 @@ use unspool_table_store::{self as tables, CompileError, TableSource};
 use self::file_stats::{Distribution, FileStats, KindCounts};
 use super::compile::as_f64;
 use super::elf_files;
-use crate::args::{StatsArgs, StatsFormat};
+use crate::args::tables::{StatsArgs, StatsFormat};
 use crate::output::{self, EscapedText, ExitCodes};
 
 mod file_stats;

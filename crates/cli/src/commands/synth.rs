@@ -14,7 +14,8 @@ use unspool_synthesis::{FunctionCoverage, MissingReason, Synthesis};
 use unspool_table_store::{self as tables, Store, eh_frame};
 
 use super::compile::as_f64;
-use crate::args::{Emit, Format, SynthArgs};
+use crate::args::Format;
+use crate::args::tables::{Emit, SynthArgs};
 use crate::output::{self, EscapedText};
 
 pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {

@@ -18,7 +18,8 @@ mod native;
 
 use super::compile::as_f64;
 use super::elf_files;
-use crate::args::{Format, VerifiedForm, VerifyArgs};
+use crate::args::Format;
+use crate::args::tables::{VerifiedForm, VerifyArgs};
 use crate::output::{self, ExitCodes};
 
 /// The verification of one file.

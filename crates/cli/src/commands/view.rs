@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use unspool_files::environment::variable;
 use unspool_files::raw::effective_user;
 
-use crate::args::{Filters, ViewArgs};
+use crate::args::profiles::{Filters, ViewArgs};
 use crate::commands::recording::{named_or_default, status};
 use crate::commands::{in_path, report};
 use crate::output;

@@ -17,7 +17,8 @@ use unspool_single_step::{
 };
 
 use super::run::{self, LocatedRun};
-use crate::args::{CallArgument, CheckArgs, Format};
+use crate::args::Format;
+use crate::args::check::{CallArgument, CheckArgs};
 use crate::commands::{self, cc::CcAssembler};
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 

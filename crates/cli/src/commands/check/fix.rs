@@ -9,7 +9,7 @@ use unspool_assembly::AssemblySource;
 use unspool_check::{CodeOrigin, FixOptions, FixResult, LocatedFinding, Severity, fix_source};
 use unspool_elf::ElfFile;
 
-use crate::args::CheckArgs;
+use crate::args::check::CheckArgs;
 use crate::commands::cc::CcAssembler;
 use crate::output::{self, ExitCodes};
 

@@ -14,7 +14,8 @@ use unspool_single_step::{
 };
 
 use super::text::report;
-use crate::args::{Format, StepArgs};
+use crate::args::Format;
+use crate::args::check::StepArgs;
 use crate::commands;
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 

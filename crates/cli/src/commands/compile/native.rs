@@ -11,7 +11,8 @@ use unspool_elf::ElfFile;
 use unspool_native_table::Outline;
 use unspool_table_store::{self as tables, NativeObject, Store, native_key};
 
-use crate::args::{CompileArgs, CompiledForm, Format};
+use crate::args::Format;
+use crate::args::tables::{CompileArgs, CompiledForm};
 use crate::output::{self, ExitCodes};
 
 pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {

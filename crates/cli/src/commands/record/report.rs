@@ -9,7 +9,8 @@ use unspool_perf_events::PerfEvent;
 use unspool_profile::{Completeness, GroupedDigits, share};
 use unspool_sampler::{ChildProcess, HandOver, RecordSummary, WalkSummary};
 
-use crate::args::{Format, RecordArgs};
+use crate::args::Format;
+use crate::args::programs::RecordArgs;
 use crate::commands::{exit_code, report};
 use crate::output::{self, JsonLayout};
 

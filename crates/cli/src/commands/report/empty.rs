@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use unspool_profile::{CpuState, NamedProfile, Profile, ProfileSample};
 
 use super::selection;
-use crate::args::{Filters, OnOff};
+use crate::args::profiles::{Filters, OnOff};
 
 /// The most suggested names.
 const MAX_NAMES: usize = 5;

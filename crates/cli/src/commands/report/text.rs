@@ -12,7 +12,7 @@ use unspool_profile::{
 };
 
 use super::{percent, total};
-use crate::args::{ReportArgs, ReportGroup, Sort, TreeKind};
+use crate::args::profiles::{ReportArgs, ReportGroup, Sort, TreeKind};
 use crate::output::{self, EscapedText};
 
 /// The most lines of the list.

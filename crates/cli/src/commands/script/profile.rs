@@ -17,7 +17,7 @@ use super::frames::{FrameSet, KALLSYMS};
 use super::header::RecordingHeader;
 use super::say_problems;
 use super::text::{Printer, SampleLine, ScriptEvent, ScriptFields};
-use crate::args::ScriptArgs;
+use crate::args::programs::ScriptArgs;
 use crate::commands::recording::status;
 use crate::output::{self, EscapedText};
 

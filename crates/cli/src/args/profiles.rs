@@ -1,0 +1,265 @@
+//! Commands on profiles: `report`, `view`, `diff`.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{parse_count, parse_seconds};
+
+/// Show where a recorded program spent its time: a list of functions, and a call tree.
+///
+/// Takes profiles of `unspool record` and recordings of `perf record`, whose stacks are unwound
+/// first. Without FILE, it takes unspool.prof in this folder, or else perf.data.
+///
+/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of
+/// samples with this function innermost. `total` is the weight of samples with this function
+/// anywhere in the stack. A name ending in `_[g]` is a guessed frame, and in `_[s]` a frame spliced
+/// in from another sample. In lists, `~` marks a total that such frames contribute to.
+///
+/// Names come from the files that were recorded, or their debug files. Debugging information (-g)
+/// adds inlined functions, and source lines in the forms `firefox` and `pprof`.
+///
+/// A recording that did not end properly is shown as far as it goes, and a note says so.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool report                                   the latest recording here
+  unspool report --by thread --sort total
+  unspool report --function '^malloc$' --tree callers
+  unspool report --around malloc                   who calls it, and what it calls
+  unspool report --since 2 --until 3.5             a part of the recording, in seconds
+  unspool report --format html -o profile.html
+  unspool report --format flamegraph -o flame.svg
+  unspool report --format flamegraph --tree callers -o callers.svg
+  unspool report --format pprof -o out.pb.gz
+  unspool report perf.data                         what perf recorded
+
+Exit status: 0 done; 1 no sample passes the filters, or a part of the recording is damaged;
+2 could not run.")]
+pub(crate) struct ReportArgs {
+    /// The profile, or a recording of perf. [default: unspool.prof, or else perf.data]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// perf's spelling of FILE.
+    #[arg(short, long, value_name = "FILE", hide = true, conflicts_with = "file")]
+    pub(crate) input: Option<PathBuf>,
+    /// What to list.
+    #[arg(long = "by", value_name = "BY", value_enum, default_value = "function")]
+    pub(crate) group: ReportGroup,
+    /// The order of the list.
+    #[arg(long, value_enum, default_value = "own")]
+    pub(crate) sort: Sort,
+    /// The call tree, of text and flame graphs: from the root to callees, from the innermost
+    /// function to callers, or none.
+    #[arg(long, value_enum, default_value = "callees")]
+    pub(crate) tree: TreeKind,
+    /// Show callers and callees of this function, by its whole name, instead of list and tree.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) around: Option<String>,
+    /// Leave out of the text what has less than this share of the weight, in percent.
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
+    pub(crate) min_percent: f64,
+    // Must be last: options after it would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) output_args: OutputArgs<ReportFormat>,
+}
+
+/// Look at a profile in a browser.
+///
+/// The page is what `unspool report --format html` writes. It is served on this machine's loopback
+/// interface, at an address that has a secret, until Ctrl-C. It needs no network.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool view                         the latest recording here, in your browser
+  unspool view --no-open perf.data     what perf recorded: prints the address only
+  unspool record --view ./app          records, and then shows
+
+Over ssh, no browser is opened: a note has the command that forwards the port.
+
+Exit status: 1 no sample passes the filters; 2 could not run.")]
+pub(crate) struct ViewArgs {
+    /// The profile, or a recording of perf. [default: unspool.prof, or else perf.data]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Print the address, and open no browser.
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    // Must be last: options after it would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+}
+
+/// What is shown of a profile, and where.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
+    /// Output format.
+    #[arg(
+        long = "format",
+        alias = "as",
+        value_enum,
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: F,
+    /// Write to OUT; `-` is standard output.
+    #[arg(short, long, value_name = "OUT", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// The greatest height of a flame graph.
+    ///
+    /// In a graph that would be higher, recursion is collapsed: a path has each function once. If
+    /// that does not suffice, the innermost functions are left out and count for their callers.
+    #[arg(long, value_name = "PIXELS", default_value = "2000", value_parser = parse_count)]
+    pub(crate) max_height: NonZero<usize>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+}
+
+/// Which samples count: those that pass all of these filters.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct Filters {
+    /// Only samples of this event, of a recording of perf. [default: its first event]
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) event: Option<String>,
+    /// Only samples of this thread, by name or ID; can be repeated.
+    #[arg(long, value_name = "THREAD")]
+    pub(crate) thread: Vec<String>,
+    /// Only samples of this process, by name or ID; can be repeated.
+    #[arg(long, value_name = "PROCESS")]
+    pub(crate) process: Vec<String>,
+    /// Only samples taken this many seconds after the start, or later.
+    #[arg(long, alias = "from", value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) since: Option<Duration>,
+    /// Only samples taken less than this many seconds after the start.
+    #[arg(long, alias = "to", value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) until: Option<Duration>,
+    /// Only samples with a frame in this module, by its file name.
+    #[arg(long, value_name = "MODULE")]
+    pub(crate) module: Option<String>,
+    /// Only samples with a function that matches this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) function: Option<String>,
+    /// Only samples taken on a CPU, or off it.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) state: OnOff,
+    /// Show functions only: no source lines, no inlined functions.
+    #[arg(long, alias = "no-inline")]
+    pub(crate) no_lines: bool,
+    /// Count a function once, whatever its arguments.
+    #[arg(long)]
+    pub(crate) no_args: bool,
+}
+
+/// The form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// For people.
+    Text,
+    /// For programs (docs/json.md).
+    Json,
+    /// Folded stacks, one a line, for flame graph tools.
+    Folded,
+    /// A page for a browser, in one file.
+    Html,
+    /// A flame graph, as SVG.
+    Flamegraph,
+    /// For pprof: gzipped protocol buffers.
+    Pprof,
+    /// For the Firefox Profiler (profiler.firefox.com).
+    Firefox,
+    /// For speedscope (speedscope.app).
+    Speedscope,
+    /// The text that `perf script` prints.
+    PerfScript,
+}
+
+/// What is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportGroup {
+    Function,
+    Module,
+    Thread,
+    Process,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// The greatest own weight first.
+    Own,
+    /// The greatest total weight first.
+    Total,
+    /// By name.
+    Name,
+    /// By module, and within one by own weight.
+    Module,
+}
+
+/// Which call tree is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TreeKind {
+    Callees,
+    Callers,
+    None,
+}
+
+/// Which samples by the state of their threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum OnOff {
+    /// On a CPU if there are such samples, else off it.
+    #[default]
+    Auto,
+    /// On a CPU.
+    On,
+    /// Off it: blocked, or waiting for a CPU.
+    Off,
+}
+
+/// Show how the weights of functions differ between two profiles.
+///
+/// Shares are of each profile's own weight, so that runs of different length can be compared. Both
+/// can also be recordings of perf.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool diff                                     the latest recording, and the one before
+  unspool diff before.prof                         that one, and the latest recording
+  unspool diff before.prof after.prof
+  unspool diff --format flamegraph -o diff.svg before.prof after.prof
+
+Exit status: 0 done; 1 no sample passes the filters, or a part of a recording is damaged;
+2 could not run.")]
+pub(crate) struct DiffArgs {
+    /// The profile before. [default: unspool.prof.old]
+    pub(crate) before: Option<PathBuf>,
+    /// The profile after. [default: unspool.prof]
+    pub(crate) after: Option<PathBuf>,
+    /// Leave out of the text what changes by less, in percent of the whole.
+    #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
+    pub(crate) min_percent: f64,
+    // Must be last: options after it would be listed among its filters.
+    #[command(flatten)]
+    pub(crate) output_args: OutputArgs<DiffFormat>,
+}
+
+/// The form of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// For people.
+    Text,
+    /// For programs (docs/json.md).
+    Json,
+    /// The flame graph of the second profile, red where a function has more, blue where less.
+    Flamegraph,
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text
+        .parse()
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| format!("`{text}` is not a number from 0 to 100"))
+}
