@@ -218,6 +218,7 @@ impl ExitRows {
     ) -> Option<Row<'static>> {
         let abi_info = self.lifter.abi_info();
         let mut first = ExitPath::new(start);
+        first.tested = start.result.filter(|_| is_behind_test(start.address, text));
         if start.is_return {
             first.return_from_callee(abi_info);
         }
@@ -390,6 +391,27 @@ fn agree(a: &Row<'_>, b: &Row<'_>) -> bool {
 /// low half, `test %eax, %eax`.
 fn tests_result(insn: &[u8]) -> bool {
     matches!(insn, [0x48, 0x85, 0xc0] | [0x85, 0xc0])
+}
+
+/// Whether the code before an address is a system call, the comparison of its result, and at most
+/// one conditional jump: the flags are of that comparison still.
+fn is_behind_test(address: Vaddr, text: &impl RemainingCode) -> bool {
+    // The longest: syscall, test %rax, %rax, jcc with 32 bits.
+    let mut bytes = [0; 11];
+    let start = address.0.wrapping_sub(bytes.len() as u64);
+    if text.read(Vaddr(start), &mut bytes) < bytes.len() {
+        return false;
+    }
+    let is_test = |code: &[u8]| {
+        let calls = |test: &[u8]| test.ends_with(&[0x0f, 0x05]);
+        let wide = code.strip_suffix(&[0x48, 0x85, 0xc0]);
+        wide.or(code.strip_suffix(&[0x85, 0xc0])).is_some_and(calls)
+    };
+    match &bytes {
+        [before @ .., 0x0f, 0x80..=0x8f, _, _, _, _] if is_test(before) => true,
+        [before @ .., 0x70..=0x7f, _] if is_test(before) => true,
+        before => is_test(before),
+    }
 }
 
 /// Whether a conditional jump after a comparison with zero is taken, if its condition is known

@@ -7,7 +7,11 @@ _start:
         .globl  behind_call
 behind_call:
         test    %rax, %rax
+        .globl  behind_test
+behind_test:
         js      2f
+        .globl  behind_branch
+behind_branch:
         jz      1f
         add     $16, %rsp
         ret

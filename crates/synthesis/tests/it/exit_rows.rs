@@ -129,21 +129,22 @@ fn compilers_declare_the_same_callers() {
     }
 }
 
-/// After the system call that starts a thread, the result tells the two threads apart.
+/// After the system call that starts a thread, the result tells the two threads apart: also once
+/// it has been compared, and after the branch for errors.
 #[test]
 fn the_new_thread_has_no_caller() {
     let folder = Folder::new();
     let program = build(&folder, "starts_thread.s", &["-nostdlib", "-static"]);
     let file = ElfFile::open(&program).unwrap();
     let symbol = |name: &str| file.symbols().named(name).next().unwrap().address;
-    let code = CodeAddr::Instruction(RuntimeAddr(symbol("behind_call").0));
     let mut rows = ExitRows::new(file.abi(), ExitRows::MAX_FUNCTION_INSNS).unwrap();
-    let mut row = |result: Option<u64>| {
+    let mut row = |at: &str, result: Option<u64>| {
         let mut registers = Registers::new();
         if let Some(result) = result {
             registers.set(Register(0), result);
         }
-        let address = symbol("behind_call");
+        let address = symbol(at);
+        let code = CodeAddr::Instruction(RuntimeAddr(address.0));
         let row = rows.row(code, address, &registers, &BareCode(&file));
         row.map(|row| (row.is_outermost(), row.cfa))
     };
@@ -151,11 +152,18 @@ fn the_new_thread_has_no_caller() {
         register: Register(7),
         offset: 24,
     };
-    for result in [4711, (-22_i64).cast_unsigned()] {
-        assert_eq!(row(Some(result)), Some((false, caller)));
+    let error = (-22_i64).cast_unsigned();
+    for (at, results) in [
+        ("behind_call", &[4711, error][..]),
+        ("behind_test", &[4711, error]),
+        ("behind_branch", &[4711]),
+    ] {
+        for result in results {
+            assert_eq!(row(at, Some(*result)), Some((false, caller)), "{at}");
+        }
+        assert_eq!(row(at, Some(0)), Some((true, CfaRule::Undefined)), "{at}");
+        assert_eq!(row(at, None), None, "{at}");
     }
-    assert_eq!(row(Some(0)), Some((true, CfaRule::Undefined)));
-    assert_eq!(row(None), None);
 }
 
 const ABI: Abi = Abi {
