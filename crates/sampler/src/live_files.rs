@@ -125,7 +125,7 @@ impl MappedFileFinder for LiveFiles {
     ) -> Result<LocatedFile, FileProblem> {
         let name = mapping.name.as_deref().map(Path::new);
         let name = name.unwrap_or(Path::new(""));
-        if name == "[vdso]" {
+        if name == Path::new("[vdso]") {
             let image = own_vdso().map_err(|error| cannot_open(name, error))?;
             let file = ElfFile::from_bytes(name, image)?;
             return Ok(LocatedFile { file, root: None });
