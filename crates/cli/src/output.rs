@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
-pub(crate) use unspool_files::EscapedText;
 use unspool_files::{EscapedLines, PlainJson};
+pub(crate) use unspool_files::{EscapedText, with_causes};
 
 use crate::text::fit::fit;
 
@@ -123,17 +123,6 @@ pub(crate) fn line(
     let name = EscapedText(name).to_string();
     let room = columns.saturating_sub(before.chars().count());
     writeln!(out, "{before}{}", fit(&name, room))
-}
-
-/// An error and what caused it.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }
 
 /// The layout of a JSON document.

@@ -1,6 +1,7 @@
 //! Safe display of untrusted text.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};
 
@@ -112,6 +113,18 @@ impl<W: Write> Write for PlainJson<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// An error and what caused it, on one line.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

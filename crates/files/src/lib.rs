@@ -63,7 +63,7 @@ pub use {
         CacheEntry, CacheError, CacheErrorReason, CacheFolder, RemovedFiles, TrustedFile,
         open_trusted,
     },
-    escape::{EscapedLines, EscapedText, PlainJson, escape_bytes},
+    escape::{EscapedLines, EscapedText, PlainJson, escape_bytes, with_causes},
     map::{FileMap, MapTruncated},
     open::{
         FileKind, Input, MAX_STREAM_BYTES, NotRegularFile, StreamTooLong, metadata, open,

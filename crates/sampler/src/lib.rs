@@ -9,7 +9,7 @@
 //!
 //! A recording by perf ([`unspool_perf_events::DataFile`]) is unwound by a [`Replay`]. [`import`]
 //! makes a profile of it, [`inject`] a recording with finished call chains. [`PerfFiles`] finds its
-//! files.
+//! files. A [`Script`] is the text that `perf script` prints of a recording.
 //!
 //! ```
 //! use std::process::Command;
@@ -38,6 +38,7 @@ mod other_stack;
 mod perf_import;
 mod processes;
 mod record;
+mod script;
 mod stack_copy;
 mod stack_extension;
 mod sys;
@@ -57,5 +58,6 @@ pub use record::{
     ChildProcess, RecordError, RecordNotice, RecordOptions, RecordProgress, RecordSummary,
     RecordTarget, RecordUpdate, Recording, UnwindEngine, WalkSummary,
 };
+pub use script::{NamedScript, RecordingHeader, Script, ScriptFields};
 pub use unspool_bpf_walk::{HandOver, WalkCounts};
 pub use unwinder::{Unwinder, UnwoundStack};

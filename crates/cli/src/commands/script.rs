@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use unspool_perf_events::DataFile;
-use unspool_sampler::Replay;
+use unspool_profile::Profile;
+use unspool_sampler::{RecordingHeader, Script, ScriptFields};
 use unspool_symbols::{ModuleFinder, NameDetail};
 
 use crate::args::programs::{FieldSign, ScriptArgs, ScriptField};
@@ -15,32 +16,18 @@ use crate::commands::recording::{
 use crate::commands::{MAX_PROBLEMS_PRINTED, store};
 use crate::output;
 
-mod frames;
-mod header;
 mod inject;
-mod profile;
-mod samples;
-mod text;
-
-use frames::FrameSet;
-use samples::UnwoundSamples;
-use text::{Printer, ScriptEvent, ScriptFields};
 
 pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
-    let detail = if args.no_inline {
-        NameDetail::Functions
-    } else {
-        NameDetail::Lines
-    };
     let fields = fields(args)?;
     let named = args.file.as_deref().or(args.input.as_deref());
     let path = named_or_default(named)?;
     match (Recording::open(path)?, &args.output) {
-        (Recording::Perf(file), None) => print(args, path, &file, detail, fields),
+        (Recording::Perf(file), None) => print_recording(args, path, &file, fields),
         (Recording::Perf(file), Some(output)) => {
             inject::run(path, &file, output, store(args.no_cache, args.tables)?)
         }
-        (Recording::Unspool(profile), None) => profile::run(args, &profile, detail, fields),
+        (Recording::Unspool(profile), None) => print_profile(args, &profile, fields),
         (Recording::Unspool(_), Some(_)) => anyhow::bail!(
             "{}: not a recording of perf: --inject needs one",
             path.display()
@@ -48,39 +35,54 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn print(
+fn print_recording(
     args: &ScriptArgs,
     path: &Path,
     file: &DataFile,
-    detail: NameDetail,
     fields: ScriptFields,
 ) -> anyhow::Result<ExitCode> {
-    let store = store(args.no_cache, args.tables)?;
-    let replay = Replay::new(file, ModuleFinder::from_environment(), store);
-    let replay = replay.with_context(|| path.display().to_string())?;
-    let mut samples = UnwoundSamples::new(replay, args.max_frames);
-    let reading = file.read(|item| samples.take(file, &item))?;
+    let (finder, store) = (
+        ModuleFinder::from_environment(),
+        store(args.no_cache, args.tables)?,
+    );
+    let script = Script::of_recording(file, finder, store, args.max_frames);
+    let (script, reading) = script.with_context(|| path.display().to_string())?;
     report_problems(path, file, &reading);
-    say_problems(&samples.frames);
-    let frames = samples.frames.look_up(detail, fields);
-    let events = file.events().iter().map(ScriptEvent::from).collect();
-    let mut out = output::Results::new();
-    if args.header {
-        header::RecordingHeader::from(file).print(&mut out)?;
-    }
-    let mut printer = Printer::new(events, fields, args.ns, out);
-    for (sample, name, stack) in samples.iter() {
-        printer.print(sample, name, stack, &frames)?;
-    }
-    printer.finish()?;
+    print(args, &script, &RecordingHeader::from(file), fields)?;
     Ok(status(is_complete(file, &reading)))
 }
 
-/// Reports problems with files that have samples.
-fn say_problems(frames: &FrameSet) {
-    for problem in frames.problems.values().take(MAX_PROBLEMS_PRINTED) {
-        output::notice(problem);
+fn print_profile(
+    args: &ScriptArgs,
+    profile: &Profile,
+    fields: ScriptFields,
+) -> anyhow::Result<ExitCode> {
+    let finder = ModuleFinder::from_environment();
+    let script = Script::of_profile(profile, &finder, args.max_frames);
+    print(args, &script, &RecordingHeader::from(profile), fields)?;
+    Ok(status(!profile.ending().is_cut()))
+}
+
+fn print(
+    args: &ScriptArgs,
+    script: &Script<'_>,
+    header: &RecordingHeader<'_>,
+    fields: ScriptFields,
+) -> anyhow::Result<()> {
+    for problem in script.problems().take(MAX_PROBLEMS_PRINTED) {
+        output::notice(&problem);
     }
+    let detail = if args.no_inline {
+        NameDetail::Functions
+    } else {
+        NameDetail::Lines
+    };
+    let named = script.names(detail, fields, &mut |problem| output::notice(problem));
+    let mut out = output::Results::new();
+    if args.header {
+        header.write(&mut out)?;
+    }
+    Ok(named.write(args.ns, &mut out)?)
 }
 
 /// The fields that are printed.
@@ -96,7 +98,7 @@ fn fields(args: &ScriptArgs) -> anyhow::Result<ScriptFields> {
         _ => ScriptFields::default(),
     };
     for (sign, field) in &args.fields {
-        *fields.field_mut(*field) = *sign != FieldSign::Removed;
+        *field_mut(&mut fields, *field) = *sign != FieldSign::Removed;
     }
     anyhow::ensure!(
         fields.symbol || !fields.offset,
@@ -105,21 +107,19 @@ fn fields(args: &ScriptArgs) -> anyhow::Result<ScriptFields> {
     Ok(fields)
 }
 
-impl ScriptFields {
-    fn field_mut(&mut self, field: ScriptField) -> &mut bool {
-        match field {
-            ScriptField::Comm => &mut self.comm,
-            ScriptField::Pid => &mut self.pid,
-            ScriptField::Tid => &mut self.tid,
-            ScriptField::Cpu => &mut self.cpu,
-            ScriptField::Time => &mut self.time,
-            ScriptField::Period => &mut self.period,
-            ScriptField::Event => &mut self.event,
-            ScriptField::Ip => &mut self.ip,
-            ScriptField::Sym => &mut self.symbol,
-            ScriptField::Symoff => &mut self.offset,
-            ScriptField::Dso => &mut self.dso,
-            ScriptField::Args => &mut self.args,
-        }
+fn field_mut(fields: &mut ScriptFields, field: ScriptField) -> &mut bool {
+    match field {
+        ScriptField::Comm => &mut fields.comm,
+        ScriptField::Pid => &mut fields.pid,
+        ScriptField::Tid => &mut fields.tid,
+        ScriptField::Cpu => &mut fields.cpu,
+        ScriptField::Time => &mut fields.time,
+        ScriptField::Period => &mut fields.period,
+        ScriptField::Event => &mut fields.event,
+        ScriptField::Ip => &mut fields.ip,
+        ScriptField::Sym => &mut fields.symbol,
+        ScriptField::Symoff => &mut fields.offset,
+        ScriptField::Dso => &mut fields.dso,
+        ScriptField::Args => &mut fields.args,
     }
 }

@@ -3,6 +3,5 @@
 //! Nothing here needs the rest of the command, which takes a minute to compile. So this is also a
 //! module of `tests/it`, where its tests run.
 
-pub(crate) mod digits;
 pub(crate) mod fit;
 pub(crate) mod words;

@@ -5,33 +5,45 @@ use std::io::{self, Write};
 use unspool_files::escape_bytes;
 use unspool_perf_events::FileEvent;
 
+use super::digits::{decimal, task, zeros};
 use super::frames::FrameTexts;
-use crate::text::digits::{decimal, task, zeros};
 
-/// The printed fields.
-#[derive(Debug, Clone, Copy, Default)]
+/// The fields of a sample and its frames that are printed, named as in `perf script -F`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a field that is printed or not"
 )]
-pub(super) struct ScriptFields {
-    pub(super) comm: bool,
-    pub(super) pid: bool,
-    pub(super) tid: bool,
-    pub(super) cpu: bool,
-    pub(super) time: bool,
-    pub(super) period: bool,
-    pub(super) event: bool,
-    pub(super) ip: bool,
-    pub(super) symbol: bool,
-    pub(super) offset: bool,
-    pub(super) dso: bool,
-    pub(super) args: bool,
+pub struct ScriptFields {
+    /// The name of the thread.
+    pub comm: bool,
+    /// The process.
+    pub pid: bool,
+    /// The thread.
+    pub tid: bool,
+    /// The processor.
+    pub cpu: bool,
+    /// The time.
+    pub time: bool,
+    /// The weight.
+    pub period: bool,
+    /// The name of the event.
+    pub event: bool,
+    /// The addresses of frames.
+    pub ip: bool,
+    /// The functions of frames (`sym`).
+    pub symbol: bool,
+    /// The offsets from their functions (`symoff`).
+    pub offset: bool,
+    /// The files of frames.
+    pub dso: bool,
+    /// The arguments of functions, where a profile has them.
+    pub args: bool,
 }
 
 impl ScriptFields {
-    /// The default fields.
-    pub(super) const DEFAULT: ScriptFields = ScriptFields {
+    /// The fields that perf prints by default.
+    pub const DEFAULT: ScriptFields = ScriptFields {
         comm: true,
         pid: false,
         tid: true,
@@ -48,6 +60,7 @@ impl ScriptFields {
 }
 
 /// The printed properties of an event.
+#[derive(Debug)]
 pub(super) struct ScriptEvent<'f> {
     pub(super) name: &'f str,
     pub(super) has_cpu: bool,
@@ -80,28 +93,31 @@ pub(super) struct SampleLine {
     pub(super) has_stack: bool,
 }
 
+/// Prints a sample of a thread with that name, and the frames with these numbers.
+pub(super) type PrintSample<'p> = dyn FnMut(&SampleLine, &[u8], &[u32]) -> io::Result<()> + 'p;
+
 /// The size of the output buffer, in bytes.
 const CHUNK: usize = 256 << 10;
 
 /// Prints samples.
-pub(super) struct Printer<'f, W: Write> {
-    events: Vec<ScriptEvent<'f>>,
+pub(super) struct Printer<'f, 'w> {
+    events: &'f [ScriptEvent<'f>],
     /// The width of event names.
     width: usize,
     fields: ScriptFields,
     in_nanoseconds: bool,
     buffer: Vec<u8>,
-    out: W,
+    out: &'w mut dyn Write,
 }
 
-impl<'f, W: Write> Printer<'f, W> {
+impl<'f, 'w> Printer<'f, 'w> {
     pub(super) fn new(
-        events: Vec<ScriptEvent<'f>>,
+        events: &'f [ScriptEvent<'f>],
         fields: ScriptFields,
         in_nanoseconds: bool,
-        out: W,
+        out: &'w mut dyn Write,
     ) -> Self {
-        let width = match events.as_slice() {
+        let width = match events {
             [_] => 0,
             _ => events
                 .iter()

@@ -6,10 +6,11 @@ use std::ops::Range;
 use unspool_perf_events::DataFile;
 use unspool_profile::Profile;
 
-use crate::output::EscapedText;
+use unspool_files::EscapedText;
 
-/// The description of a recording.
-pub(super) struct RecordingHeader<'r> {
+/// The description of a recording, as `perf script --header` has it.
+#[derive(Debug)]
+pub struct RecordingHeader<'r> {
     host: &'r str,
     kernel: &'r str,
     /// The recorder's version, as perf has it.
@@ -59,8 +60,12 @@ impl<'r> From<&'r Profile> for RecordingHeader<'r> {
 }
 
 impl RecordingHeader<'_> {
-    /// Prints it.
-    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+    /// Writes it, as lines that begin with `#`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let command: String = self.command.iter().map(|word| format!("{word} ")).collect();
         let cpus = self.cpus.map_or_else(String::new, |cpus| cpus.to_string());
         let mut lines = vec![

@@ -1,12 +1,12 @@
 //! Numbers as digits: for millions of them, `write!` would take most of the time.
 
 /// Appends a number in decimal, with spaces before it up to a width.
-pub(crate) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {
+pub(super) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {
     padded(out, number, 10, b' ', width);
 }
 
 /// The same of the number of a process or thread, which is negative where the kernel knows none.
-pub(crate) fn task(out: &mut Vec<u8>, number: u32, width: usize) {
+pub(super) fn task(out: &mut Vec<u8>, number: u32, width: usize) {
     let start = out.len();
     match number.cast_signed() {
         negative @ ..0 => {
@@ -22,12 +22,12 @@ pub(crate) fn task(out: &mut Vec<u8>, number: u32, width: usize) {
 }
 
 /// The same with zeros before it.
-pub(crate) fn zeros(out: &mut Vec<u8>, number: u64, width: usize) {
+pub(super) fn zeros(out: &mut Vec<u8>, number: u64, width: usize) {
     padded(out, number, 10, b'0', width);
 }
 
 /// Appends a number in hexadecimal, with spaces before it up to a width.
-pub(crate) fn hexadecimal(out: &mut Vec<u8>, number: u64, width: usize) {
+pub(super) fn hexadecimal(out: &mut Vec<u8>, number: u64, width: usize) {
     padded(out, number, 16, b' ', width);
 }
 

@@ -1,22 +1,22 @@
 //! Frames as they are printed, each formatted once.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use unspool_elf::{ElfFile, Preference, SignatureDetail};
-use unspool_files::{escape_bytes, raw};
+use unspool_files::{escape_bytes, raw, with_causes};
 use unspool_rows::{RuntimeAddr, Vaddr};
-use unspool_sampler::ProcessSpace;
 use unspool_symbols::{
     AddressNames, KernelSymbols, ModuleFinder, ModuleNames, ModuleSource, NameCache, NameDetail,
     PerfMap, SymbolRequest, Symbolizer,
 };
 
+use super::digits::hexadecimal;
 use super::text::ScriptFields;
-use crate::output;
-use crate::text::digits::hexadecimal;
+use crate::ProcessSpace;
 
 /// The start of the kernel's addresses.
 const KERNEL: u64 = 1 << 63;
@@ -67,7 +67,7 @@ struct ScriptFrame {
 }
 
 /// The frames of all samples.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct FrameSet {
     frames: Vec<ScriptFrame>,
     files: Vec<Arc<ElfFile>>,
@@ -110,7 +110,7 @@ impl FrameSet {
                     None => {
                         if let Some(problem) = space.problem(code) {
                             let known = self.problems.entry(name.to_vec());
-                            known.or_insert_with(|| output::with_causes(problem));
+                            known.or_insert_with(|| with_causes(problem));
                         }
                         FrameName::Nothing
                     }
@@ -219,9 +219,14 @@ impl FrameSet {
     }
 
     /// Looks up all names, and returns the frames as text.
-    pub(super) fn look_up(&self, detail: NameDetail, fields: ScriptFields) -> FrameTexts {
+    pub(super) fn look_up(
+        &self,
+        detail: NameDetail,
+        fields: ScriptFields,
+        notice: &mut dyn FnMut(&dyn Display),
+    ) -> FrameTexts {
         let mut texts = FrameTexts::default();
-        let sources = NameSources::new(self, detail, fields);
+        let sources = NameSources::new(self, detail, fields, notice);
         for (number, frame) in (0..).zip(&self.frames) {
             sources.write(&mut texts.text, frame);
             if let Some(lines) = self.arguments.get(&number).filter(|_| fields.args) {
@@ -234,7 +239,7 @@ impl FrameSet {
 }
 
 /// Frames as text, by number: lines without the part before the first address.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct FrameTexts {
     text: Vec<u8>,
     ends: Vec<usize>,
@@ -263,7 +268,12 @@ struct NameSources<'f> {
 }
 
 impl<'f> NameSources<'f> {
-    fn new(frames: &'f FrameSet, detail: NameDetail, fields: ScriptFields) -> Self {
+    fn new(
+        frames: &'f FrameSet,
+        detail: NameDetail,
+        fields: ScriptFields,
+        notice: &mut dyn FnMut(&dyn Display),
+    ) -> Self {
         let files = frames.files.iter().filter(|_| fields.symbol);
         let mut requests: Vec<_> = files.map(request).collect();
         let mut jit = HashMap::new();
@@ -289,11 +299,11 @@ impl<'f> NameSources<'f> {
             .with_preference(Preference::Perf)
             .look_up(requests);
         let problems = files.modules().iter().flat_map(ModuleNames::problems);
-        problems.for_each(|problem| output::notice(problem));
+        problems.for_each(|problem| notice(problem));
         let cache = NameCache::from_environment();
         let kernel = (!kernel.is_empty()).then(|| KernelSymbols::covering(kernel, cache.as_ref()));
         let kernel = kernel.transpose().unwrap_or_else(|hidden| {
-            output::notice(&hidden);
+            notice(&hidden);
             None
         });
         NameSources {

@@ -1,5 +1,6 @@
 //! The samples of a recording, with unwound stacks.
 
+use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
 
@@ -7,11 +8,11 @@ use hashbrown::HashMap;
 use unspool_perf_events::{DataFile, FileRecord, Record};
 use unspool_profile::FrameEvidence;
 use unspool_rows::{CodeAddr, RuntimeAddr};
-use unspool_sampler::{ProcessSpace, Replay};
 use unspool_unwind::OutOfMemory;
 
 use super::frames::{AddressKind, FrameSet};
-use super::text::SampleLine;
+use super::text::{PrintSample, SampleLine};
+use crate::{ProcessSpace, Replay};
 
 /// A sample of a thread.
 #[derive(Debug, Clone, Copy)]
@@ -24,16 +25,17 @@ struct StoredSample {
 }
 
 /// A process with unchanged mappings.
+#[derive(Debug)]
 struct ProcessFrames {
     space: Arc<ProcessSpace>,
     /// The frames at its addresses, by address kind.
     known: [HashMap<u64, u32>; AddressKind::COUNT],
 }
 
-/// All samples.
+/// All samples of a recording by perf.
+#[derive(Debug)]
 pub(super) struct UnwoundSamples {
-    replay: Replay,
-    most_frames: usize,
+    max_frames: usize,
     processes: HashMap<u32, ProcessFrames>,
     /// The names of threads, by their numbers.
     threads: HashMap<u32, usize>,
@@ -41,21 +43,18 @@ pub(super) struct UnwoundSamples {
     numbers: HashMap<Vec<u8>, usize>,
     samples: Vec<StoredSample>,
     stacks: Vec<u32>,
-    pub(super) frames: FrameSet,
 }
 
 impl UnwoundSamples {
-    pub(super) fn new(replay: Replay, most_frames: Option<NonZero<usize>>) -> UnwoundSamples {
+    pub(super) fn new(max_frames: Option<NonZero<usize>>) -> UnwoundSamples {
         UnwoundSamples {
-            replay,
-            most_frames: most_frames.map_or(usize::MAX, NonZero::get),
+            max_frames: max_frames.map_or(usize::MAX, NonZero::get),
             processes: HashMap::new(),
             threads: HashMap::new(),
             names: Vec::new(),
             numbers: HashMap::new(),
             samples: Vec::new(),
             stacks: Vec::new(),
-            frames: FrameSet::default(),
         }
     }
 
@@ -64,10 +63,12 @@ impl UnwoundSamples {
         &mut self,
         file: &DataFile,
         record: &FileRecord<'_>,
+        replay: &mut Replay,
+        frames: &mut FrameSet,
     ) -> Result<(), OutOfMemory> {
         match &record.record {
             Record::Sample(sample) => {
-                self.sample(file, record, sample);
+                self.sample(file, record, sample, replay, frames);
                 return Ok(());
             }
             Record::Comm(named) => {
@@ -80,7 +81,7 @@ impl UnwoundSamples {
             },
             _ => {}
         }
-        if self.replay.note(&record.record)? {
+        if replay.note(&record.record)? {
             let pid = match &record.record {
                 Record::Mmap(mapped) => mapped.pid,
                 Record::Comm(named) => named.pid,
@@ -122,6 +123,8 @@ impl UnwoundSamples {
         file: &DataFile,
         record: &FileRecord<'_>,
         sample: &unspool_perf_events::SampleRecord<'_>,
+        replay: &mut Replay,
+        frames: &mut FrameSet,
     ) {
         let origin = record.sample_id;
         let name = self.name_of(origin.tid);
@@ -131,13 +134,13 @@ impl UnwoundSamples {
             .processes
             .entry(origin.pid)
             .or_insert_with(|| ProcessFrames {
-                space: self.replay.processes.space(origin.pid),
+                space: replay.processes.space(origin.pid),
                 known: Default::default(),
             });
         let pid = origin.pid;
         if has_stack {
-            let unwound = self.replay.unwind(&process.space, origin.tid, sample);
-            for frame in unwound.frames.iter().take(self.most_frames) {
+            let unwound = replay.unwind(&process.space, origin.tid, sample);
+            for frame in unwound.frames.iter().take(self.max_frames) {
                 let (address, shown) = match (frame.code, frame.evidence) {
                     (CodeAddr::Return(address), FrameEvidence::FramePointer)
                         if sample.stack.requested_bytes == 0 =>
@@ -146,12 +149,12 @@ impl UnwoundSamples {
                     }
                     (code, _) => (code.lookup(), AddressKind::Lookup),
                 };
-                let number = process.frame(&mut self.frames, pid, address, shown);
+                let number = process.frame(frames, pid, address, shown);
                 self.stacks.push(number);
             }
         } else {
             let address = RuntimeAddr(sample.ip);
-            let number = process.frame(&mut self.frames, pid, address, AddressKind::Runtime);
+            let number = process.frame(frames, pid, address, AddressKind::Runtime);
             self.stacks.push(number);
         }
         let sample = SampleLine {
@@ -170,15 +173,16 @@ impl UnwoundSamples {
         });
     }
 
-    /// The samples, each with the name of its thread and the numbers of its frames.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&SampleLine, &[u8], &[u32])> {
+    /// Prints the samples, each with the name of its thread and the numbers of its frames.
+    pub(super) fn each(&self, print: &mut PrintSample<'_>) -> io::Result<()> {
         let mut start = 0;
-        self.samples.iter().map(move |taken| {
+        for taken in &self.samples {
             let stack = self.stacks.get(start..taken.end).unwrap_or_default();
             start = taken.end;
             let name = self.names.get(taken.name);
-            (&taken.sample, name.map_or(&b""[..], Vec::as_slice), stack)
-        })
+            print(&taken.sample, name.map_or(&b""[..], Vec::as_slice), stack)?;
+        }
+        Ok(())
     }
 }
 

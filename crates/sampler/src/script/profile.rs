@@ -1,70 +1,70 @@
-//! `unspool script` of unspool's own recordings.
+//! Samples and frames of unspool's own recordings.
 
+use std::io;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use unspool_elf::ElfFile;
+use unspool_files::{EscapedText, with_causes};
 use unspool_profile::{
     Argument, ArgumentCertainty, CodeLocation, CpuState, FrameId, ModuleId, NamedProfile,
     NoNameResolver, Profile, ProfileFrame, ProfileModule,
 };
 use unspool_rows::RuntimeAddr;
-use unspool_symbols::{ModuleFinder, ModuleIdentity, NameDetail};
+use unspool_symbols::{ModuleFinder, ModuleIdentity};
 
 use super::frames::{FrameSet, KALLSYMS};
-use super::header::RecordingHeader;
-use super::say_problems;
-use super::text::{Printer, SampleLine, ScriptEvent, ScriptFields};
-use crate::args::programs::ScriptArgs;
-use crate::commands::recording::status;
-use crate::output::{self, EscapedText};
+use super::text::{PrintSample, SampleLine, ScriptEvent};
 
 /// The event name of off-CPU time.
 const OFF_CPU: &str = "off-cpu";
 
-pub(super) fn run(
-    args: &ScriptArgs,
-    profile: &Profile,
-    detail: NameDetail,
-    fields: ScriptFields,
-) -> anyhow::Result<ExitCode> {
-    let frames = frames(profile);
-    say_problems(&frames);
-    let frames = frames.look_up(detail, fields);
-    let most = args.max_frames.map_or(usize::MAX, NonZero::get);
-    let mut out = output::Results::new();
-    if args.header {
-        RecordingHeader::from(profile).print(&mut out)?;
-    }
-    let mut printer = Printer::new(events(profile), fields, args.ns, out);
-    let mut samples: Vec<_> = profile.samples().iter().collect();
-    samples.sort_by_key(|sample| sample.time);
-    let mut stack = Vec::new();
-    for sample in samples {
-        let thread = profile.thread(sample.thread);
-        let process = thread.and_then(|thread| profile.process(thread.process));
-        let name = thread.map_or("", |thread| &thread.name);
-        stack.clear();
-        let numbers = profile.stacks().frames(sample.stack);
-        stack.extend(numbers.take(most).map(|FrameId(number)| number));
-        let sample = SampleLine {
-            event: usize::from(sample.state == CpuState::OffCpu),
-            pid: process.map_or(0, |process| process.pid),
-            tid: thread.map_or(0, |thread| thread.tid),
-            cpu: sample.cpu,
-            time: sample.time.0,
-            period: sample.weight,
-            has_stack: true,
-        };
-        printer.print(&sample, name.as_bytes(), &stack, &frames)?;
-    }
-    printer.finish()?;
-    Ok(status(!profile.ending().is_cut()))
+/// The samples of a profile, by time.
+#[derive(Debug)]
+pub(super) struct ProfileSamples<'p> {
+    profile: &'p Profile,
+    max_frames: usize,
 }
 
-fn events(profile: &Profile) -> Vec<ScriptEvent<'_>> {
+impl<'p> ProfileSamples<'p> {
+    pub(super) fn new(profile: &'p Profile, max_frames: Option<NonZero<usize>>) -> Self {
+        ProfileSamples {
+            profile,
+            max_frames: max_frames.map_or(usize::MAX, NonZero::get),
+        }
+    }
+
+    /// Prints the samples, each with the name of its thread and the numbers of its frames.
+    pub(super) fn each(&self, print: &mut PrintSample<'_>) -> io::Result<()> {
+        let profile = self.profile;
+        let mut samples: Vec<_> = profile.samples().iter().collect();
+        samples.sort_by_key(|sample| sample.time);
+        let mut stack = Vec::new();
+        for sample in samples {
+            let thread = profile.thread(sample.thread);
+            let process = thread.and_then(|thread| profile.process(thread.process));
+            let name = thread.map_or("", |thread| &thread.name);
+            stack.clear();
+            let numbers = profile.stacks().frames(sample.stack);
+            stack.extend(numbers.take(self.max_frames).map(|FrameId(number)| number));
+            let sample = SampleLine {
+                event: usize::from(sample.state == CpuState::OffCpu),
+                pid: process.map_or(0, |process| process.pid),
+                tid: thread.map_or(0, |thread| thread.tid),
+                cpu: sample.cpu,
+                time: sample.time.0,
+                period: sample.weight,
+                has_stack: true,
+            };
+            print(&sample, name.as_bytes(), &stack)?;
+        }
+        Ok(())
+    }
+}
+
+/// The event of a profile, and off-CPU time if there is some.
+pub(super) fn events(profile: &Profile) -> Vec<ScriptEvent<'_>> {
     let is_off = |sample: &unspool_profile::ProfileSample| sample.state == CpuState::OffCpu;
     let has_off = profile.samples().iter().any(is_off);
     let names = [profile.meta().event.name.as_str(), OFF_CPU];
@@ -79,14 +79,13 @@ fn events(profile: &Profile) -> Vec<ScriptEvent<'_>> {
 }
 
 /// The frames of a profile, with the same numbers.
-fn frames(profile: &Profile) -> FrameSet {
+pub(super) fn frames(profile: &Profile, finder: &ModuleFinder) -> FrameSet {
     let mut frames = FrameSet::default();
-    let finder = ModuleFinder::from_environment();
     let recorded = NamedProfile::new(profile, &NoNameResolver);
     let files: Vec<_> = profile
         .modules()
         .iter()
-        .map(|module| open(&finder, module, &mut frames))
+        .map(|module| open(finder, module, &mut frames))
         .collect();
     for (number, frame) in (0..).map(FrameId).zip(profile.frames()) {
         add(&mut frames, &recorded, &files, number, frame);
@@ -134,7 +133,7 @@ fn open(
         Ok(file) => Some(Arc::new(file)),
         Err(problems) => {
             let name = module.path.as_os_str().as_bytes().to_vec();
-            let problem = problems.first().map(|problem| output::with_causes(problem));
+            let problem = problems.first().map(|problem| with_causes(problem));
             frames.problems.insert(name, problem.unwrap_or_default());
             None
         }
