@@ -8,6 +8,7 @@ mod example;
 mod generate;
 mod hostile;
 mod independent;
+mod model;
 mod oracle;
 mod parts;
 mod round_trip;
