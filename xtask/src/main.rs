@@ -22,7 +22,8 @@ usage: cargo xtask TASK
   readelf [--jobs N] [PATH...]
                               compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
-  bpf                         run the tests that load BPF programs (as root, on Linux 6.9 or later)
+  root                        run the tests that `test` leaves out: they act as several users or load BPF programs.
+                              Their programs are started by sudo, and need Linux 6.9 or later
   tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
                               docs/security.md speaks of (as root); --help says more
@@ -102,7 +103,7 @@ fn run() -> Result<ExitCode, Error> {
             let options = readelf_all::ReadelfCompareOptions::parse(args)?;
             readelf_all::compare_all(&options, &mut io::stdout().lock())?
         }
-        Some("bpf") => bpf()?,
+        Some("root") => root_tests()?,
         Some("tidy") => tidy::run(&mut io::stdout().lock())?,
         Some("attack") => {
             let args: Vec<OsString> = args.collect();
@@ -246,21 +247,16 @@ fn run() -> Result<ExitCode, Error> {
 
 /// Runs all tests of `bpf` and `bpf-walk`, and the walks in the kernel of `sampler`; returns whether
 /// they passed.
-fn bpf() -> Result<bool, Error> {
+/// Runs the tests that are left out for ordinary users, as root.
+fn root_tests() -> Result<bool, Error> {
     let mut command = Command::new(cargo());
-    command.args(["test", "-p", "unspool-bpf", "-p", "unspool-bpf-walk"]);
-    command.args(["--", "--include-ignored"]);
-    let mut recordings = Command::new(cargo());
-    recordings.args([
-        "test",
-        "-p",
-        "unspool-sampler",
-        "--test",
-        "it",
-        "--",
-        "--ignored",
-    ]);
-    Ok(command.status()?.success() && recordings.status()?.success())
+    command.args(["test", "--workspace", "--tests", "--", "--ignored"]);
+    if !packages::is_root()? {
+        // cargo stays this user's; it starts the test programs by sudo.
+        let runner = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+        command.env(runner, "sudo --preserve-env");
+    }
+    Ok(command.status()?.success())
 }
 
 /// Runs the test `soak` for longer; returns whether it passed.

@@ -315,7 +315,12 @@ fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
-fn is_root() -> Result<bool, Error> {
+/// Whether this process is root's.
+///
+/// # Errors
+///
+/// `id` cannot be run.
+pub fn is_root() -> Result<bool, Error> {
     let id = Command::new("id").arg("-u").output()?;
     Ok(id.stdout.trim_ascii() == b"0")
 }

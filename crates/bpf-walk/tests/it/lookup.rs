@@ -171,7 +171,7 @@ pub(crate) fn compile(table: &Table, code: &ExecutableCode<'_>) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn generated_tables() {
     let lookups = Lookups::new();
     let mut runner = TestRunner::new(ProptestConfig {
@@ -218,7 +218,7 @@ fn check_file(lookups: &Lookups, path: &str) -> usize {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn tables_of_files() {
     let lookups = Lookups::new();
     for (file, min_addresses) in [
@@ -233,7 +233,7 @@ fn tables_of_files() {
 
 /// Untouched memory reads as 0: a table without rows, a list without mappings.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn untouched_memory_has_no_rows_and_no_mappings() {
     let lookups = Lookups::new();
     let record = lookups.arena.address() + (32 << 20);
@@ -244,7 +244,7 @@ fn untouched_memory_has_no_rows_and_no_mappings() {
 
 /// A program ends with any bytes.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn programs_end_with_damaged_tables() {
     let lookups = Lookups::new();
     let generated = table_and_code(&mut Choices::new(&[9; 300]));
@@ -266,7 +266,7 @@ fn programs_end_with_damaged_tables() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn tables_that_do_not_fit_are_errors() {
     let arena = Arena::new(4096).unwrap_or_else(|error| panic!("{error}"));
     let table = compile(&Table::new(X86_64), &ExecutableCode::default());
@@ -300,7 +300,7 @@ fn test_mapping(start: u64, size: u64) -> ModuleMapping {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn an_address_is_found_among_mappings() {
     let lookups = Lookups::new();
     for count in [0, 1, 2, 3, 7, 64, 1000] {
@@ -329,7 +329,7 @@ fn an_address_is_found_among_mappings() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_list_of_mappings_ascends() {
     let arena = Arena::new(4096).unwrap_or_else(|error| panic!("{error}"));
     let (low, high) = (test_mapping(0x1000, 0x2000), test_mapping(0x2000, 0x1000));

@@ -193,7 +193,7 @@ fn count(ring: &mut Ring) -> usize {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_recursion_is_walked_to_its_root() {
     let range = recurse_range();
     for depth in [1, 60, 800] {
@@ -225,7 +225,7 @@ fn a_recursion_is_walked_to_its_root() {
 
 /// There, this process has another ID than in the initial namespace.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn processes_are_known_by_their_ids_in_this_pid_namespace() {
     unspool_testing::alone_by(&["unshare", "--pid", "--fork"], || {
         assert_eq!(std::process::id(), 1);
@@ -234,7 +234,7 @@ fn processes_are_known_by_their_ids_in_this_pid_namespace() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn samples_of_a_removed_process_are_perfs() {
     let mut maps = WalkMaps::new(CPUS).unwrap_or_else(|error| panic!("{error}"));
     publish(&maps);

@@ -493,7 +493,7 @@ fn difference(before: &WalkCounts, after: &WalkCounts) -> HandOver {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn walks_have_the_interpreters_frames() {
     let mut walks = Walks::new();
     let mut memory = StackMemory::new(STACK_BYTES);
@@ -562,7 +562,7 @@ fn walk_one(walks: &mut Walks, rules: &str, top: Top) -> Walked {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn stacks_that_lead_nowhere_are_handed_over() {
     let mut walks = Walks::new();
     let mut memory = StackMemory::new(STACK_BYTES);
@@ -611,7 +611,7 @@ fn stacks_that_lead_nowhere_are_handed_over() {
 
 /// A word that begins in a page and ends in the next, and words at the end of the last page.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn words_at_the_ends_of_pages_are_read() {
     let mut walks = Walks::new();
     let mut memory = StackMemory::new(1 << 16);
@@ -634,7 +634,7 @@ fn words_at_the_ends_of_pages_are_read() {
 
 /// A return address where a function ends follows a call that does not return, or no call.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn calls_at_the_ends_of_functions_are_recognized() {
     let mut walks = Walks::new();
     let mut memory = StackMemory::new(1 << 14);
@@ -691,7 +691,7 @@ fn calls_at_the_ends_of_functions_are_recognized() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn unknown_processes_and_code_of_32_bits_are_handed_over() {
     let mut walks = Walks::new();
     let pid = std::process::id();
@@ -720,7 +720,7 @@ fn unknown_processes_and_code_of_32_bits_are_handed_over() {
 /// non-maskable interrupt can come before these are written: at the entry's first instructions, or
 /// while those from `ss` to `bp` are pushed.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn registers_that_the_kernel_has_not_written_yet_are_not_used() {
     let mut walks = Walks::new();
     let top = Top {
@@ -758,7 +758,7 @@ fn registers_that_the_kernel_has_not_written_yet_are_not_used() {
 
 /// The reader is slow: nothing is lost.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_full_ring_hands_over() {
     let mut walks = Walks::new();
     let top = Top {
@@ -791,7 +791,7 @@ fn a_full_ring_hands_over() {
 
 /// The verifier's work, and the size of the machine code.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn the_verifier_needs_few_steps() {
     let info = Walks::new().program.info().unwrap();
     assert!(info.verified_insns < 200_000, "{info:?}");

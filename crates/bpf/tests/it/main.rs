@@ -1,5 +1,5 @@
 //! Programs compared with LLVM's assembler, and run by the kernel. Tests that load programs need
-//! privileges, and run by `cargo xtask bpf`.
+//! privileges, and run by `cargo xtask root`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -30,7 +30,7 @@ fn value_to_ctx(asm: &mut Assembler<'_>) {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_hash_table() {
     let map = expect_ok(Map::new_hash(8, 8, 2));
     let program = load(ProgType::Syscall, |asm| {
@@ -60,7 +60,7 @@ fn a_hash_table() {
 
 /// The kernel does not check the sizes of keys and values. The crate does.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn sizes_are_checked() {
     let map = expect_ok(Map::new_array(8, 1));
     assert!(map.lookup(&[0; 4], &mut [0; 4]).is_err());
@@ -70,7 +70,7 @@ fn sizes_are_checked() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn an_array_with_a_value_for_each_processor() {
     let map = expect_ok(PercpuArray::new(8, 1));
     let program = load(ProgType::Syscall, |asm| {
@@ -92,7 +92,7 @@ fn an_array_with_a_value_for_each_processor() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn maps_of_maps() {
     let [first, second] = [10_u64, 20].map(|value| {
         let map = expect_ok(Map::new_array(8, 1));
@@ -159,7 +159,7 @@ fn output(ring: &RingBuf, bytes: i32) -> unspool_bpf::Program {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_ring_delivers_records_in_order() {
     let mut ring = expect_ok(RingBuf::new(4096));
     let (long, short) = (output(&ring, 8), output(&ring, 3));
@@ -176,7 +176,7 @@ fn a_ring_delivers_records_in_order() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_full_ring_refuses_records_until_some_are_read() {
     let mut ring = expect_ok(RingBuf::new(4096));
     let program = output(&ring, 8);
@@ -196,7 +196,7 @@ fn a_full_ring_refuses_records_until_some_are_read() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_discarded_record_is_skipped() {
     let mut ring = expect_ok(RingBuf::new(4096));
     // Reserves two records, discards the first, and submits the second.

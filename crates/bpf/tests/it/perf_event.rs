@@ -129,19 +129,19 @@ fn count(ring: &mut Ring) -> usize {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_program_that_returns_0_suppresses_samples() {
     assert_eq!(samples(0), 0);
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_program_that_returns_1_allows_samples() {
     assert!(samples(1) >= 10);
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_program_for_events_cannot_be_run_once() {
     let arena = expect_ok(Arena::new(4096));
     let error = program(&arena, 0).test_run(&mut []).unwrap_err();

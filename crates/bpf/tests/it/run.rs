@@ -106,7 +106,7 @@ fn assert_for_all_pairs(
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn arithmetic() {
     for op in [
         AluOp::Add,
@@ -132,7 +132,7 @@ fn arithmetic() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn conversions() {
     type Meaning = fn(u64) -> u64;
     let cases: [(Insn, Meaning); 6] = [
@@ -156,7 +156,7 @@ fn conversions() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn comparisons() {
     type Meaning = fn(i64, i64) -> bool;
     let cases: [(Cond, Meaning); 11] = [
@@ -203,7 +203,7 @@ fn comparisons() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn atomic_operations() {
     type Meaning = fn(u64, u64) -> [u64; 3];
     use AtomicOp::{Add, And, Cmpxchg, FetchAdd, FetchAnd, FetchOr, FetchXor, Or, Xchg, Xor};
@@ -246,7 +246,7 @@ fn atomic_operations() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn may_goto_ends_loops_that_the_verifier_cannot_bound() {
     let program = load(ProgType::Syscall, |asm| {
         let out = asm.new_label();
@@ -270,7 +270,7 @@ fn may_goto_ends_loops_that_the_verifier_cannot_bound() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn bpf_loop_calls_a_callback() {
     let program = load(ProgType::RawTracepoint, |asm| {
         // Adds the index to the word at the context, and ends after index 100.
@@ -303,7 +303,7 @@ fn bpf_loop_calls_a_callback() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn subprograms_have_arguments_and_results() {
     let program = load(ProgType::Syscall, |asm| {
         let difference = asm.subprog("difference", 2, |asm| {
@@ -342,7 +342,7 @@ fn arena_program(arena: &Arena) -> Program {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn an_arena_is_shared() {
     let arena = expect_ok(Arena::new(1 << 30));
     assert_eq!(arena.size(), 1 << 30);
@@ -367,7 +367,7 @@ fn an_arena_is_shared() {
 
 /// A program reads 0 from an untouched page, and its writes are lost. Neither is an error.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn an_untouched_page_reads_as_0() {
     let arena = expect_ok(Arena::new(1 << 20));
     let program = arena_program(&arena);
@@ -383,7 +383,7 @@ fn an_untouched_page_reads_as_0() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_pointer_in_an_arena_is_the_process_address() {
     let arena = expect_ok(Arena::new(4096));
     let program = load(ProgType::Syscall, |asm| {
@@ -401,7 +401,7 @@ fn a_pointer_in_an_arena_is_the_process_address() {
 
 /// At an untouched page, a read fails as a whole, and clears its result.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn memory_of_the_process_is_read_whole_or_not_at_all() {
     // The process has touched one page of this arena. For a helper, it is memory of the process.
     let memory = expect_ok(Arena::new(1 << 16));
@@ -435,7 +435,7 @@ fn memory_of_the_process_is_read_whole_or_not_at_all() {
 
 /// Reads the process' registers at its entry to the kernel, and a tracepoint's arguments.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn registers_of_the_process_and_arguments() {
     let arena = expect_ok(Arena::new(4096));
     arena.write(0, &[0; 8]).unwrap();
@@ -460,7 +460,7 @@ fn registers_of_the_process_and_arguments() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_kfunc_is_called_by_its_name() {
     let btf = KernelBtf::read().unwrap();
     let allocate = btf.kfunc("bpf_arena_alloc_pages").unwrap();
@@ -508,7 +508,7 @@ fn members(dump: &str, header: &str, base: u32, found: &mut HashMap<String, u32>
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn members_of_kernel_structures_are_where_bpftool_finds_them() {
     let bpftool = packages::path("/usr/sbin/bpftool").unwrap();
     let args = ["btf", "dump", "file", KernelBtf::PATH];
@@ -535,7 +535,7 @@ fn members_of_kernel_structures_are_where_bpftool_finds_them() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_refused_program_has_the_verifiers_log() {
     let mut asm = Assembler::new("careless");
     asm.mov64(R9, R8);
@@ -563,7 +563,7 @@ fn a_refused_program_has_the_verifiers_log() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn bpftool_reads_the_types() {
     let program = load(ProgType::RawTracepoint, |asm| {
         let each = asm.subprog("each_frame", 2, |asm| {
@@ -613,7 +613,7 @@ fn bpftool(args: &[&str]) -> String {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn program_info_agrees_with_bpftool() {
     let program = load(ProgType::RawTracepoint, |asm| {
         asm.mov64(R0, 0);
@@ -632,7 +632,7 @@ fn program_info_agrees_with_bpftool() {
 }
 
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn no_descriptor_survives_exec() {
     let arena = expect_ok(Arena::new(4096));
     let program = arena_program(&arena);
@@ -654,7 +654,7 @@ fn no_descriptor_survives_exec() {
 
 /// Root without capabilities stands for any other user.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn errors_name_missing_capabilities() {
     let path = unspool_testing::packages::path("/usr/bin/setpriv").unwrap();
     let this = std::env::current_exe().unwrap();

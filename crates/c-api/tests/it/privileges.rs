@@ -18,6 +18,7 @@ fn assert_crashed(output: &Output) {
 /// If root logs to another user's folder, nothing is written to that user's files, or through that
 /// user's links. The user would read it, or root's files elsewhere would be destroyed.
 #[test]
+#[ignore = "needs root: cargo xtask root"]
 fn a_log_of_others_is_not_written_to() {
     let (mine, theirs) = (UserFolder::new(0), UserFolder::new(NOBODY));
     let victim = mine.join("victim");
@@ -66,6 +67,7 @@ fn a_log_of_others_is_not_written_to() {
 /// In a setuid program the environment has no effect, and there is no report: it would reveal the
 /// program's data to the user who started it.
 #[test]
+#[ignore = "needs root: cargo xtask root"]
 fn a_setuid_program_does_not_listen_to_its_caller() {
     let (mine, theirs) = (UserFolder::new(0), UserFolder::new(NOBODY));
     let libraries = programs::shared_objects();
