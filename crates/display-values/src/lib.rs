@@ -9,7 +9,7 @@
 //! use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
 //! use unspool_process::{Process, Snapshot, Store};
 //! # let folder = unspool_testing::Folder::below(&std::env::temp_dir());
-//! # folder.write("nap.c", "int nap(int left) { int all = 2 * left; return sleep(all); } int main(void) { return nap(30); }");
+//! # folder.write("nap.c", "#include <unistd.h>\nint nap(int left) { int all = 2 * left; return sleep(all); } int main(void) { return nap(30); }");
 //! # folder.tool("gcc", "-w -g nap.c -o nap");
 //! # let path = folder.path().join("nap");
 //! # let program = unspool_testing::RunningProgram::start(&mut unspool_testing::command(path));

@@ -25,7 +25,8 @@ fn functions_and_lines_of_a_stripped_program() {
         // ADDRESS TYPE NAME. Two names of one function differ by their calling convention.
         let output = run_tool("go", &["tool", "nm", whole]);
         let symbols = output.out.lines().filter_map(|line| {
-            let mut words = line.split_whitespace();
+            // A name may have spaces: `type:.eq.struct { … }`.
+            let mut words = line.trim_start().splitn(3, ' ');
             let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
             let name = name.trim_end_matches(".abi0").to_owned();
             ["T", "t"].contains(&kind).then(|| (hex(address), name))

@@ -85,8 +85,9 @@ static uint64_t trampoline(void) {
 }
 
 static uint64_t unloaded(void) {
-	void *library = dlopen("libthread_db.so.1", RTLD_LAZY);
-	uint64_t at = library ? (uint64_t)dlsym(library, "td_init") : 0;
+	// A part of libc6 that no program needs.
+	void *library = dlopen("libBrokenLocale.so.1", RTLD_LAZY);
+	uint64_t at = library ? (uint64_t)dlsym(library, "__ctype_get_mb_cur_max") : 0;
 	if (!at || dlclose(library))
 		_exit(99);
 	return at + 5;

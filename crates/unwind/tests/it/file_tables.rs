@@ -102,7 +102,7 @@ fn the_rows_of_nearly_all_addresses_pack() {
                 }
             }
             assert!(
-                unpacked * 40 < all,
+                unpacked * 30 < all,
                 "{name}, {scope:?}: {unpacked} of {all}"
             );
         }
