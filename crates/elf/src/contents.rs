@@ -107,8 +107,13 @@ impl ElfFile {
         let stored = parts.data.len() as u64;
         let mut limit = MAX_SECTION_BYTES.min(stored.saturating_mul(MAX_RATIO));
         if !self.is_trusted() {
-            let before = self.decompressed.fetch_add(parts.size, Ordering::Relaxed);
-            limit = limit.min(MAX_UNTRUSTED_BYTES.saturating_sub(before));
+            let left = |before| limit.min(MAX_UNTRUSTED_BYTES.saturating_sub(before));
+            // A section that is refused takes nothing from the others.
+            let add = |before| (parts.size <= left(before)).then(|| before + parts.size);
+            let order = Ordering::Relaxed;
+            if let Err(before) = self.decompressed.fetch_update(order, order, add) {
+                limit = left(before);
+            }
         }
         if parts.size > limit {
             return Err(ModuleError::TooLarge {

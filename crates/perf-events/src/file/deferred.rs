@@ -14,6 +14,9 @@ use crate::record::{CallChain, Record, RecordHeader, SampleId, SampleRecord, Use
 /// The most memory of samples that wait for their chains, in bytes. Others do not wait.
 const MAX_WAITING_BYTES: usize = 16 << 20;
 
+/// The most memory of the threads' last chains, in bytes. If there are more, all are forgotten.
+const MAX_LAST_BYTES: usize = 16 << 20;
+
 /// A sample without its user call chain.
 #[derive(Debug)]
 struct WaitingSample {
@@ -38,6 +41,8 @@ pub(super) struct DeferredChains {
     waiting_bytes: usize,
     /// The last chain of each thread: records of one time may be in any order.
     last: HashMap<u32, (u64, Vec<u8>)>,
+    /// The bytes of all chains that were the last of a thread since they were forgotten.
+    last_bytes: usize,
 }
 
 impl DeferredChains {
@@ -72,7 +77,7 @@ impl DeferredChains {
                     let is_its = sample.cookie == cookie;
                     sample.join(if is_its { chain } else { &[] }, each)?;
                 }
-                self.last.insert(tid, (cookie, chain.to_vec()));
+                self.keep_last(tid, cookie, chain);
                 Ok(())
             }
             Record::Exit(task) => {
@@ -84,6 +89,18 @@ impl DeferredChains {
             }
             _ => each(record),
         }
+    }
+
+    /// Keeps the last chain of a thread. Records of one time are close together in a file, so all
+    /// earlier chains can be forgotten.
+    fn keep_last(&mut self, tid: u32, cookie: u64, chain: &[u8]) {
+        let bytes = size_of::<(u32, u64, Vec<u8>)>() + chain.len();
+        if self.last_bytes + bytes > MAX_LAST_BYTES {
+            self.last = HashMap::new();
+            self.last_bytes = 0;
+        }
+        self.last_bytes += bytes;
+        self.last.insert(tid, (cookie, chain.to_vec()));
     }
 
     /// The samples of a thread.

@@ -432,6 +432,30 @@ fn deferred_samples_wait_in_bounded_memory() {
     assert!(times.into_iter().eq(0..300));
 }
 
+/// The same for chains of ever new threads: the oldest are forgotten.
+#[test]
+fn last_chains_are_kept_in_bounded_memory() {
+    const THREADS: u64 = 400;
+    let sample = |tid| raw_record(9, &[0xabc, task(tid), 9, 2, DEFERRED, 71]);
+    let chain = |tid| {
+        let words = [vec![71, 8000], vec![0x100; 8000], vec![task(tid), 9]];
+        raw_record(22, &words.concat())
+    };
+    let mut records: Vec<_> = (1..=THREADS).map(chain).collect();
+    records.extend([sample(1), sample(THREADS)]);
+    let mut lengths = Vec::new();
+    let file = DataFile::from_bytes(stream(CHAIN, &records)).unwrap();
+    let read = file.read(|item| -> Result<(), ()> {
+        if let Record::Sample(sample) = item.record {
+            lengths.push((item.sample_id.tid, sample.chain.user().count()));
+        }
+        Ok(())
+    });
+    assert_eq!(read.unwrap().bad, 0);
+    lengths.sort_unstable();
+    assert_eq!(lengths, [(1, 0), (u32::try_from(THREADS).unwrap(), 8000)]);
+}
+
 #[test]
 fn other_files_are_rejected() {
     let refused = |bytes: &[u8]| DataFile::from_bytes(bytes.to_vec()).unwrap_err();
