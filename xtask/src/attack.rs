@@ -316,18 +316,18 @@ impl Scene {
     }
 }
 
-/// A process of the attacker's that costs much, ready to be looked at, and the file with the longest
-/// time for which it stood still.
+/// A process of the attacker's that costs much, ready to be looked at, and the file with the time
+/// for which it stood still.
 struct CostlyProcess {
     child: KilledChild,
-    longest_stop: PathBuf,
+    stopped: PathBuf,
 }
 
 impl CostlyProcess {
     fn start(scene: &Scene, mode: &str) -> Result<CostlyProcess, Error> {
         let program = scene.compile("costly.c", "costly", &["-g", "-pthread"])?;
-        let longest_stop = scene.foreign_dir.join(mode);
-        let arguments = [mode.as_ref(), longest_stop.as_os_str()];
+        let stopped = scene.foreign_dir.join(mode);
+        let arguments = [mode.as_ref(), stopped.as_os_str()];
         let child = scene.spawn(STRANGER, &program, &arguments)?;
         // It makes its stack at once, and code after a description of that.
         thread::sleep(Duration::from_millis(500));
@@ -341,14 +341,11 @@ impl CostlyProcess {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Ok(CostlyProcess {
-            child,
-            longest_stop,
-        })
+        Ok(CostlyProcess { child, stopped })
     }
 
-    fn longest_stop(&self) -> Result<Duration, Error> {
-        let bytes = fs::read(&self.longest_stop)?;
+    fn stopped(&self) -> Result<Duration, Error> {
+        let bytes = fs::read(&self.stopped)?;
         let nanoseconds = u64::from_le_bytes(bytes.as_slice().try_into()?);
         Ok(Duration::from_nanos(nanoseconds))
     }
@@ -394,10 +391,11 @@ fn long_stop(scene: &Scene, mode: &str) -> Result<(), Error> {
         "1000",
     ];
     for options in [&[][..], &["--args", "--max-frames", "1000"], &values] {
+        let before = process.stopped()?;
         let mut stack = scene.unspool(60);
         stack.arg("stack").args(options).arg(pid(&process.child));
         scene.succeed(&mut stack)?;
-        let stop = process.longest_stop()?;
+        let stop = process.stopped()?.saturating_sub(before);
         if stop > MAX_STOP {
             return Err(format!("{options:?}: it stood still for {stop:?}").into());
         }

@@ -27,8 +27,8 @@ pub struct StackOptions {
     /// Whether a running process stays stopped until [`ProcessStacks::resume`], so that memory
     /// other than its stacks can be read.
     pub stays_stopped: bool,
-    /// The longest time for which a copy stops a running process ([`AttachOptions::max_stop`]);
-    /// `None` for no limit.
+    /// The longest time for which a running process is stopped ([`AttachOptions::max_stop`]), for all
+    /// copies together; `None` for no limit.
     pub max_stop: Option<Duration>,
 }
 
@@ -168,12 +168,14 @@ pub fn walk_stacks<R>(
     options: &StackOptions,
     inspect: impl FnOnce(&ProcessStacks<'_>) -> R,
 ) -> Result<R, ProcessError> {
-    let attach_options = AttachOptions {
-        max_stop: options.max_stop,
-        ..AttachOptions::default()
+    let attach = |max_stop| {
+        let options = AttachOptions {
+            max_stop,
+            ..AttachOptions::default()
+        };
+        Process::attach_with(pid, &options)
     };
-    let attach = || Process::attach_with(pid, &attach_options);
-    let mut process = attach()?;
+    let mut process = attach(options.max_stop)?;
     let mut bytes = FIRST_COPY_BYTES;
     // Where earlier walks lacked memory. It need not be on a thread's main stack: a signal handler
     // can have an alternate stack.
@@ -197,9 +199,11 @@ pub fn walk_stacks<R>(
             others.extend(stacks.stacks().filter_map(|stack| stack.missing));
             // A copy that did not grow is as large as possible.
             let can_grow = bytes < MAX_COPY_BYTES && copied_before != Some(copied);
-            let is_short = others.len() > known && can_grow;
+            let stopped = stopped_before + process.stopped();
+            let left = options.max_stop.map(|all| all.saturating_sub(stopped));
+            let is_short = others.len() > known && can_grow && left != Some(Duration::ZERO);
             // A process that has exited meanwhile is inspected all the same.
-            match is_short.then(attach) {
+            match is_short.then(|| attach(left)) {
                 Some(Ok(again)) => again,
                 _ => return Ok(inspect(&stacks)),
             }
