@@ -1,11 +1,15 @@
 //! Gives up what a command does not need before it reads files that strangers may have made.
 
+use std::env;
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_no_new_privs,
 };
+use unspool_files::raw::effective_user;
 
 use crate::args::Command;
 
@@ -25,20 +29,56 @@ fn works_on_files(command: &Command) -> bool {
     }
 }
 
+/// Whether a command may run the user's compiler, which can need a privileged program to start.
+fn may_run_a_compiler(command: &Command) -> bool {
+    matches!(command, Command::Annotate(_) | Command::Check(_))
+}
+
+/// Whether an argument names a file of `/proc`: as `/proc/PID/exe` or below `/proc/PID/root`, these
+/// are open only to those who may trace the process.
+fn names_a_process(mut arguments: impl Iterator<Item = OsString>) -> bool {
+    let is_below = env::current_dir().is_ok_and(|folder| folder.starts_with("/proc"));
+    is_below
+        || arguments.any(|argument| {
+            let mut parts = argument.as_bytes().windows(6);
+            parts.any(|part| part == b"/proc/")
+        })
+}
+
 /// For a command that works on files, drops all capabilities except [`KEPT`], for programs that it
 /// starts as well. Must be called while there is one thread.
+///
+/// # Errors
+///
+/// Capabilities are held and cannot be dropped.
 pub(crate) fn restrict(command: &Command) -> io::Result<()> {
     if !works_on_files(command) {
         return Ok(());
     }
+    let held = match capabilities(None) {
+        Ok(held) => held.permitted,
+        // A filter of system calls refuses the question.
+        Err(error) if effective_user() == 0 => return Err(error.into()),
+        Err(_) => CapabilitySet::empty(),
+    };
+    if held.is_empty() {
+        // A user's own programs need not be kept from this, so a refusal does not matter.
+        if !may_run_a_compiler(command) {
+            let _ = set_no_new_privs(true);
+        }
+        return Ok(());
+    }
     set_no_new_privs(true)?;
-    let held = capabilities(None)?;
+    let mut kept = KEPT & held;
+    if names_a_process(env::args_os()) {
+        kept |= CapabilitySet::SYS_PTRACE & held;
+    }
     clear_ambient_capability_set()?;
     set_capabilities(
         None,
         CapabilitySets {
-            effective: held.effective & KEPT,
-            permitted: held.permitted & KEPT,
+            effective: kept,
+            permitted: kept,
             inheritable: CapabilitySet::empty(),
         },
     )?;

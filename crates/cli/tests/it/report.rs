@@ -2,6 +2,8 @@
 //! lines are compared with addr2line's.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
@@ -780,6 +782,29 @@ fn a_function_has_one_name_whatever_is_known_of_it() {
 }
 
 /// Whoever made a recording gains nothing of root's from a fault of its reader.
+/// Root names files of other users' processes, which are open to root only by a capability.
+#[test]
+fn files_of_processes_can_be_named() {
+    let mut sleep = tool("sleep");
+    sleep.arg("60");
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        sleep.uid(65_533);
+    }
+    let sleep = RunningProgram::start(&mut sleep);
+    let executable = format!("/proc/{}/exe", sleep.pid());
+    let library = format!(
+        "/proc/{}/root/usr/lib/x86_64-linux-gnu/libdl.so.2",
+        sleep.pid()
+    );
+    for command in ["show", "stats", "check"] {
+        for file in [&executable, &library] {
+            let output = harness::unspool().args([command, file]).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_ne!(output.status.code(), Some(2), "{command} {file}: {text}");
+        }
+    }
+}
+
 #[test]
 fn recordings_are_read_without_privileges() {
     // CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_SYSLOG.
