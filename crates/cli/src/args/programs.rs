@@ -356,6 +356,12 @@ pub(crate) struct StackArgs {
     /// Show equal stacks once, with all their threads. JSON has each thread all the same.
     #[arg(long, conflicts_with_all = ["values", "registers"])]
     pub(crate) group: bool,
+    /// Show all frames of deep stacks.
+    ///
+    /// By default, text has the 500 frames at each end of a stack, and repeated frames once. JSON has
+    /// all.
+    #[arg(long)]
+    pub(crate) whole: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
     #[arg(long)]
     pub(crate) reliable: bool,

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -105,10 +106,32 @@ struct StackReport<'a> {
     with_registers: bool,
     /// Whether equal stacks are shown once.
     is_grouped: bool,
+    /// Whether all frames are shown, however many.
+    is_whole: bool,
 }
 
 impl StackReport<'_> {
-    /// The values shown for the frames of a thread's stack. Must be called only once.
+    /// The numbers of the frames that are shown of a stack: of a deep one, those at both ends.
+    fn shown(&self, stack: &CallStack) -> [Range<usize>; 2] {
+        /// As many frames are shown at each end.
+        const MAX_FRAMES_AT_AN_END: usize = 500;
+        let count = stack.frames.len();
+        let inner = if self.is_whole {
+            count
+        } else {
+            count.min(MAX_FRAMES_AT_AN_END)
+        };
+        let outer = inner.max(count.saturating_sub(MAX_FRAMES_AT_AN_END));
+        [0..inner, outer..count]
+    }
+
+    /// The values of the frames that are shown.
+    fn query_values<'s>(&'s self, stack: &'s CallStack) -> impl Iterator<Item = FrameValues> {
+        let shown = self.shown(stack).into_iter();
+        shown.flat_map(move |numbers| self.query.frames(stack, numbers))
+    }
+
+    /// The values of the frames that are shown of a thread's stack. Must be called only once.
     fn values<'s>(
         &'s self,
         tid: u32,
@@ -116,7 +139,7 @@ impl StackReport<'_> {
     ) -> Box<dyn Iterator<Item = FrameValues> + 's> {
         match self.read.borrow_mut().remove(&tid) {
             Some(values) => Box::new(values.into_iter()),
-            None => Box::new(self.query.frames(stack, 0..stack.frames.len())),
+            None => Box::new(self.query_values(stack)),
         }
     }
 
@@ -124,13 +147,12 @@ impl StackReport<'_> {
     fn read_and_resume(&mut self) {
         let is_running = matches!(self.subject, StackSubject::Process(_));
         if is_running && (self.query.with_locals || self.query.with_strings) {
-            let asked = &self.query;
             let values = self.stacks.threads.iter().filter_map(|one| {
                 let stack = one.stack.as_ref()?;
-                let values = asked.frames(stack, 0..stack.frames.len());
-                Some((one.thread.tid, values.collect()))
+                Some((one.thread.tid, self.query_values(stack).collect()))
             });
-            self.read = RefCell::new(values.collect());
+            let values = values.collect();
+            self.read = RefCell::new(values);
         }
         self.stopped = self.stacks.resume();
     }
@@ -353,6 +375,7 @@ impl StackCommand<'_> {
             },
             with_registers: self.args.registers,
             is_grouped: self.args.group,
+            is_whole: self.args.whole || self.args.format == Format::Json,
         };
         report.read_and_resume();
         if let Some(process) = stacks.released() {

@@ -147,21 +147,33 @@ fn print_stack(
     let mut values = report.values(thread.tid, stack);
     // Frames of a recursion differ in these.
     let has_values = report.query.tables.is_some() || report.query.debug_info.is_some();
-    let is_plain = !report.with_registers && !has_values;
-    let mut number = 0;
-    while let (Some(frame), Some(own)) = (stack.frames.get(number), values.next()) {
+    let is_folded = !report.is_whole && !report.with_registers && !has_values;
+    let mut next = 0;
+    for number in report.shown(stack).into_iter().flatten() {
+        let (Some(frame), Some(own)) = (stack.frames.get(number), values.next()) else {
+            break;
+        };
+        if number < next {
+            continue;
+        }
+        if number > next {
+            let last = number - 1;
+            writeln!(
+                out,
+                "  frames {next} to {last}: left out: --whole shows them"
+            )?;
+        }
         print_frame(out, report, number, frame, &own)?;
-        number += 1;
-        let repeats = stack.frames.get(number..).filter(|_| is_plain);
-        if let Some(cycle) = repeats.and_then(|rest| Cycle::at(stack.frames.get(..number)?, rest)) {
-            let last = number + cycle.length * cycle.repeats - 1;
+        next = number + 1;
+        let repeats = stack.frames.get(next..).filter(|_| is_folded);
+        if let Some(cycle) = repeats.and_then(|rest| Cycle::at(stack.frames.get(..next)?, rest)) {
+            let last = next + cycle.length * cycle.repeats - 1;
             let Cycle { length, repeats } = cycle;
             writeln!(
                 out,
-                "  frames {number} to {last}: the last {length} frames, {repeats} times more"
+                "  frames {next} to {last}: the last {length} frames, {repeats} times more"
             )?;
-            values.by_ref().take(length * repeats).for_each(drop);
-            number = last + 1;
+            next = last + 1;
         }
     }
     writeln!(out, "  {}", end_text(stack))

@@ -43,6 +43,15 @@ fn recursion_is_folded() {
     let shown = text.lines().filter(|line| line.contains("  0x")).count();
     assert_eq!(shown + length * times, frames, "{text}");
     assert!(shown < 20 && text.contains("  main+0x"), "{text}");
+    // Frames with registers differ. The middle is left out.
+    let printed = |text: &str| text.lines().filter(|line| line.contains("  0x")).count();
+    let text = stack(&program.directory, &["--registers", &pid]).out;
+    let left_out = format!("  frames 500 to {}: left out", frames - 501);
+    assert!(text.contains(&left_out) && text.contains("  main+0x"));
+    for options in [&["--whole"][..], &["--whole", "--registers"]] {
+        let text = stack(&program.directory, &[options, &[&*pid]].concat()).out;
+        assert_eq!(printed(&text), frames);
+    }
 }
 
 /// The program itself says which thread is which.
