@@ -25,8 +25,6 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct PageServer {
     listener: TcpListener,
     port: u16,
-    /// The users who get the page.
-    users: Vec<u32>,
     page: Arc<ServedPage>,
 }
 
@@ -34,6 +32,8 @@ struct ServedPage {
     html: Vec<u8>,
     /// The path of the page, without its slashes.
     secret: String,
+    /// The users who get the page.
+    users: Vec<u32>,
     connections: AtomicUsize,
 }
 
@@ -44,10 +44,10 @@ impl PageServer {
         Ok(PageServer {
             port: listener.local_addr()?.port(),
             listener,
-            users: users(),
             page: Arc::new(ServedPage {
                 html,
                 secret: random_hex()?,
+                users: users(),
                 connections: AtomicUsize::new(0),
             }),
         })
@@ -69,9 +69,6 @@ impl PageServer {
                 thread::sleep(RETRY_INTERVAL);
                 continue;
             };
-            if !self.is_allowed(&stream) {
-                continue;
-            }
             let page = Arc::clone(&self.page);
             if page.connections.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
                 page.connections.fetch_sub(1, Ordering::Relaxed);
@@ -79,20 +76,13 @@ impl PageServer {
             }
             thread::Builder::new().spawn(move || {
                 // A browser that goes away is not an error.
-                let _ = page.answer(stream);
+                if page.is_for(&stream) {
+                    let _ = page.answer(stream);
+                }
                 page.connections.fetch_sub(1, Ordering::Relaxed);
             })?;
         }
         Ok(())
-    }
-
-    /// Whether one of the users owns the other end of a connection.
-    fn is_allowed(&self, stream: &TcpStream) -> bool {
-        let ends = stream
-            .peer_addr()
-            .and_then(|client| Ok([client, stream.local_addr()?]));
-        let owner = ends.and_then(owner_of).ok().flatten();
-        owner.is_some_and(|owner| self.users.contains(&owner))
     }
 }
 
@@ -105,6 +95,16 @@ fn users() -> Vec<u32> {
 }
 
 impl ServedPage {
+    /// Whether one of the users owns the other end of a connection. That takes longer the more
+    /// sockets anybody has.
+    fn is_for(&self, stream: &TcpStream) -> bool {
+        let ends = stream
+            .peer_addr()
+            .and_then(|client| Ok([client, stream.local_addr()?]));
+        let owner = ends.and_then(owner_of).ok().flatten();
+        owner.is_some_and(|owner| self.users.contains(&owner))
+    }
+
     /// Answers a request, and closes the connection.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(CONNECTION_TIMEOUT))?;
