@@ -17,7 +17,8 @@ cost: processor time of the recorder a sample, whole stacks, lost samples, bytes
 slowdown: processor time of the target at 999 Hz, against the same event without stacks.
 graph: from Ctrl-C to a flame graph of 20,000 samples.
 memory: of the recorder, with a target of 100 modules.
-kernel: walks in the kernel: time a frame, the longest walk, and those that were handed over.
+kernel: walks in the kernel: time a frame, the longest walk, those that were handed over, and the
+  processor time of a sample beside that of a copy.
 
 Peers are Debian's perf, and samply where it is in the PATH.";
 

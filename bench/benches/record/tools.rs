@@ -132,6 +132,18 @@ impl Tool {
         }
     }
 
+    /// The CPU time of a workload that nobody records.
+    pub(crate) fn target_alone(
+        programs: &Programs,
+        workload: &Workload,
+    ) -> anyhow::Result<Duration> {
+        let mut command = programs.workload(workload);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let Usage { status, cpu, .. } = wait(command.stderr(Stdio::null()).spawn()?)?;
+        anyhow::ensure!(status.success(), "{}: {status}", workload.name);
+        Ok(cpu)
+    }
+
     /// Records a workload.
     pub(crate) fn record(
         self,

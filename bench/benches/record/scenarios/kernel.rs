@@ -1,15 +1,16 @@
-//! Walks in the kernel: their time, and how many were left to the recorder.
+//! Walks in the kernel: their time, how many were left to the recorder, and what a sample costs.
 
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use serde_json::Value;
-use unspool_bench::median;
+use unspool_bench::{median, micros};
 
 use crate::options::RecordBenchOptions;
 use crate::programs::{Programs, Workload};
+use crate::tools::Tool;
 
-const RATE: &str = "9973";
+const RATE: u32 = 9973;
 
 pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyhow::Result<()> {
     let rounds = options.rounds.unwrap_or(5);
@@ -25,20 +26,55 @@ pub(crate) fn measure(programs: &Programs, options: &RecordBenchOptions) -> anyh
     let mut workloads = Workload::all();
     workloads.retain(|workload| workload.name != "deep, 200");
     workloads.extend(deep);
-    for workload in workloads {
-        if !options.wants_workload(workload.name) {
-            continue;
-        }
+    workloads.retain(|workload| options.wants_workload(workload.name));
+    for workload in &workloads {
         let mut runs = Vec::new();
         // The first round compiles tables.
         for round in 0..=rounds {
-            let walks = walks(programs, &workload)?;
+            let walks = walks(programs, workload)?;
             if round > 0 {
                 runs.push(walks);
             }
         }
-        print(&workload, &runs);
+        print(workload, &runs);
     }
+    println!(
+        "\nprocessor time of target and recorder, without that of the target alone, in µs a sample: \
+         medians of {rounds}"
+    );
+    println!(
+        "{:<20}{:>14}{:>9}{:>9}{:>18}",
+        "", "without stacks", "copy", "kernel", "kernel / copy"
+    );
+    workloads
+        .iter()
+        .try_for_each(|workload| compare(programs, workload, rounds))
+}
+
+/// The recorders whose costs are compared.
+const COMPARED: [Tool; 3] = [Tool::PerfWithoutStacks, Tool::Unspool, Tool::UnspoolKernel];
+
+/// Prints what a sample costs by each recorder. They alternate.
+fn compare(programs: &Programs, workload: &Workload, rounds: usize) -> anyhow::Result<()> {
+    let mut costs: [Vec<f64>; COMPARED.len()] = Default::default();
+    for round in 0..=rounds {
+        let alone = Tool::target_alone(programs, workload)?;
+        for (tool, costs) in COMPARED.into_iter().zip(&mut costs) {
+            let run = tool.record(programs, workload, RATE)?;
+            // So many samples are due.
+            let samples = run.target.as_secs_f64() * f64::from(RATE);
+            let cost = (run.recorder + run.target).saturating_sub(alone);
+            if round > 0 {
+                costs.push(micros(cost) / samples.max(1.0));
+            }
+        }
+    }
+    let [without, copy, kernel] = costs.map(median);
+    println!(
+        "{:<20}{without:>14.2}{copy:>9.2}{kernel:>9.2}{:>18.2}",
+        workload.name,
+        kernel / copy.max(f64::MIN_POSITIVE)
+    );
     Ok(())
 }
 
@@ -51,7 +87,7 @@ fn walks(programs: &Programs, workload: &Workload) -> anyhow::Result<Value> {
         "-e",
         "cpu-clock",
         "-F",
-        RATE,
+        &RATE.to_string(),
         "--unwind",
         "kernel",
     ]);
