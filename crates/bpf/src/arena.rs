@@ -66,7 +66,7 @@ impl Arena {
     }
 
     /// Copies bytes to an offset that is a multiple of 8, and pads the last word with 0. Returns
-    /// `None`, and writes nothing, if the bytes do not fit.
+    /// `None`, and writes nothing, if the bytes do not fit, or the kernel has no memory for them.
     ///
     /// A concurrent reader sees each word either before or after its write.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
@@ -75,6 +75,8 @@ impl Arena {
         if end > self.size() || !offset.is_multiple_of(8) {
             return None;
         }
+        // A fault for which there is no memory would end this process.
+        self.memory.populate(offset, end).ok()?;
         for (offset, bytes) in (offset..).step_by(8).zip(words) {
             let mut word = [0; 8];
             for (to, from) in word.iter_mut().zip(bytes) {

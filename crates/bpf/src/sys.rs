@@ -509,6 +509,29 @@ impl MapMemory {
         Some(unsafe { AtomicU32::from_ptr(pointer) })
     }
 
+    /// Takes memory for all pages from one offset to another.
+    pub(crate) fn populate(&self, start: usize, end: usize) -> io::Result<()> {
+        let start = start & !(page_size() - 1);
+        if start >= end || end > self.size {
+            return Ok(());
+        }
+        // SAFETY: inside the mapping, by the comparison.
+        let first = unsafe { self.start.add(start) };
+        // SAFETY: the pages are the mapping's. None of their bytes changes.
+        let done = unsafe {
+            libc::madvise(
+                first.as_ptr().cast(),
+                end - start,
+                libc::MADV_POPULATE_WRITE,
+            )
+        };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
     /// Bytes that do not change while the mapping is borrowed. The caller has to know that.
     pub(crate) fn stable_bytes(&self, offset: usize, size: usize) -> Option<&[u8]> {
         let end = offset.checked_add(size)?;
