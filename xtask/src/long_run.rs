@@ -37,17 +37,21 @@ impl Drop for Killed {
     }
 }
 
-/// Runs it for `--minutes N` (60); `true` if nothing grew and nothing is missing.
+/// Runs it for `--minutes N` (60) with `--unwind ENGINE` (copy); `true` if nothing grew and nothing is
+/// missing.
 ///
 /// # Errors
 ///
 /// It cannot be run.
 pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<bool, Error> {
-    let minutes: f64 = match (args.next(), args.next()) {
-        (None, _) => 60.0,
-        (Some(name), Some(value)) if name == "--minutes" => value.to_string_lossy().parse()?,
-        _ => return Err("usage: cargo xtask long-run [--minutes N]".into()),
-    };
+    let (mut minutes, mut engine) = (60.0, OsString::from("copy"));
+    while let Some(name) = args.next() {
+        match (name.to_str(), args.next()) {
+            (Some("--minutes"), Some(value)) => minutes = value.to_string_lossy().parse::<f64>()?,
+            (Some("--unwind"), Some(value)) => engine = value,
+            _ => return Err("usage: cargo xtask long-run [--minutes N] [--unwind ENGINE]".into()),
+        }
+    }
     let unspool = attack::build()?;
     let folder = Folder::new();
     for input in crate::seeds::files(&folder)? {
@@ -57,9 +61,10 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
     let churn = churn?;
     let mut record = Command::new(&unspool);
     record.args([
-        "record", "--all", "-F", "199", "-o", "profile", "--format", "json",
+        "record", "--all", "-F", "199", "-o", "profile", "--format", "json", "--unwind",
     ]);
     record
+        .arg(engine)
         .current_dir(folder.path())
         .env("XDG_CACHE_HOME", folder.join("cache"));
     let recorder = record

@@ -27,8 +27,8 @@ usage: cargo xtask TASK
   tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
                               docs/security.md speaks of (as root); --help says more
-  long-run [--minutes N]      record all processes for an hour (N minutes) while many come and go: do the
-                              recorder's memory and descriptors stay as they are? (as root)
+  long-run [OPTION...]        record all processes for an hour (--minutes N) while many come and go: do
+                              the recorder's memory and descriptors stay as they are? (as root)
   seeds                       make first inputs of the fuzz targets, in fuzz/corpus
   mutate [--rounds N]         run every command that reads files on changed ones: does it end by itself, within
                               limits of time and memory? --help says more
@@ -245,9 +245,7 @@ fn run() -> Result<ExitCode, Error> {
     Ok(ExitCode::from(u8::from(!is_clean)))
 }
 
-/// Runs all tests of `bpf` and `bpf-walk`, and the walks in the kernel of `sampler`; returns whether
-/// they passed.
-/// Runs the tests that are left out for ordinary users, as root.
+/// Runs the tests that `test` leaves out, as root; returns whether they passed.
 fn root_tests() -> Result<bool, Error> {
     let mut command = Command::new(cargo());
     command.args(["test", "--workspace", "--tests", "--", "--ignored"]);

@@ -1,9 +1,9 @@
 //! Walks stacks in BPF programs: compiled tables and mappings in an arena, subprograms that look
 //! them up, and the program that walks.
 //!
-//! [`write_table`] copies the sections of a compiled table (`docs/formats.md`) to an arena, behind
-//! a *record* of them. [`lookup_row`] and [`lookup_call_site`] assemble subprograms that find rows
-//! in it. They yield the same rows as [`unspool_compiled_table::CompiledTable`].
+//! A [`TableImage`] has the sections of a compiled table (`docs/formats.md`) for an arena, where a
+//! *record* of them comes before them. [`lookup_row`] assembles a subprogram that finds rows in it:
+//! the same as [`unspool_compiled_table::CompiledTable`].
 //!
 //! [`write_mappings`] writes a process' mappings, and [`lookup_mapping`] finds one.
 //!
@@ -40,9 +40,9 @@ mod table;
 mod walk;
 mod walk_record;
 
-pub use lookup::{IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, lookup_call_site, lookup_row};
+pub use lookup::{IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, lookup_row};
 pub use mappings::{ModuleMapping, lookup_mapping, write_mappings};
-pub use table::{ArenaRecord, ArenaWriteError, TableParts, write_table};
+pub use table::{ArenaRecord, ArenaWriteError, TableImage};
 pub use walk::{
     HandOver, KernelOffsets, KernelSample, MAX_WALK_NS, WalkCounts, WalkHead, WalkLoadError,
     WalkMaps,

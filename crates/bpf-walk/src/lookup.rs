@@ -1,8 +1,8 @@
-//! Look-ups of rows. They follow `docs/formats.md`, chapters 2, 3.1 and 5.
+//! Look-ups of rows. They follow `docs/formats.md`, chapters 2 and 3.1.
 
 use unspool_bpf::insn::{AluOp, Cond, Reg, Size};
 use unspool_bpf::{Assembler, Label, Subprog};
-use unspool_compiled_table::layout::{LONG_DISTANCE, LONG_GAP, LOOKUP_IN_TABLE};
+use unspool_compiled_table::layout::{LONG_DISTANCE, LONG_GAP};
 
 use crate::search::{read, upper_bound};
 use crate::table::RecordField;
@@ -12,7 +12,7 @@ use Cond::{Eq, Ge, Le, Lt, Ne, Sle};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use Size::{B, DW, H, W};
 
-/// The address of the table's record, in all look-ups.
+/// The address of the table's record.
 const RECORD: Reg = R6;
 
 /// In a result of [`lookup_row`]: the address is the first one of its piece. A function begins
@@ -41,35 +41,6 @@ pub fn lookup_row(asm: &mut Assembler<'_>) -> Subprog {
         asm.alu64(Or, R0, R9);
         asm.exit();
         asm.bind(hole);
-        asm.mov64(R0, 0);
-        asm.exit();
-    })
-}
-
-/// Assembles `u64 lookup_call_site(record, address)`: the row at the call before a return address
-/// of the module as linked. It does not test that a call precedes the address.
-///
-/// The result is the row's number plus 1, or 0 if [`lookup_row`] has to be asked.
-pub fn lookup_call_site(asm: &mut Assembler<'_>) -> Subprog {
-    asm.subprog("lookup_call_site", 2, |asm| {
-        let ask = asm.new_label();
-        let lookup_in_table = i32::from(LOOKUP_IN_TABLE);
-        asm.alu64(Sub, R2, 1);
-        find_bucket(asm, RecordField::StepPageCount, R2, ask);
-        // The limit includes every step of this granule of 8 bytes, with any row.
-        asm.mov64(R8, R2);
-        asm.alu64(And, R8, 1023);
-        asm.alu64(Rsh, R8, 3);
-        asm.alu64(Lsh, R8, 9);
-        asm.alu64(Or, R8, lookup_in_table);
-        find_element(asm, RecordField::Steps, R8);
-        asm.jmp(Eq, R9, 0, ask);
-        read(asm, H, R0, R1, -2);
-        asm.alu64(And, R0, lookup_in_table);
-        asm.jmp(Eq, R0, lookup_in_table, ask);
-        asm.alu64(Add, R0, 1);
-        asm.exit();
-        asm.bind(ask);
         asm.mov64(R0, 0);
         asm.exit();
     })

@@ -19,7 +19,8 @@ pub struct ModuleMapping {
     pub end: RuntimeAddr,
     /// The difference from the module's addresses as linked.
     pub bias: LoadBias,
-    /// The record of the module's table: [`ArenaRecord::address`].
+    /// The record of the module's table: [`ArenaRecord::address`] or [`ArenaRecord::with_version`].
+    /// Rows are cached by it.
     pub record: u64,
 }
 
@@ -60,8 +61,8 @@ pub fn write_mappings(
         let words = [start.0, end.0, bias.0, record];
         bytes.extend(words.into_iter().flat_map(u64::to_le_bytes));
     }
-    let too_small = ArenaWriteError::arena_too_small(arena, offset, bytes.len());
-    arena.write(offset, &bytes).ok_or(too_small)?;
+    let no_room = ArenaWriteError::no_room(arena, offset, bytes.len());
+    arena.write(offset, &bytes).ok_or(no_room)?;
     Ok(ArenaRecord::new(arena, offset, bytes.len()))
 }
 

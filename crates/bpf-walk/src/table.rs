@@ -9,9 +9,6 @@ use crate::packed_row::packed_row;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArenaWriteError {
-    /// The bytes are not a table.
-    #[error(transparent)]
-    Open(#[from] TableOpenError),
     /// The copy in the arena differs from its source.
     #[error("table at offset {offset:#x} of the arena: differs from its source")]
     SourceMismatch {
@@ -24,9 +21,11 @@ pub enum ArenaWriteError {
         /// Their offset in the arena, in bytes.
         offset: usize,
     },
-    /// The bytes do not fit.
-    #[error("{needed:#x} bytes at offset {offset:#x}: the arena ends at {end:#x}")]
-    ArenaTooSmall {
+    /// The bytes do not fit, or the system has no memory for them.
+    #[error(
+        "{needed:#x} bytes at offset {offset:#x}: no room in an arena of {end:#x} bytes, or no memory"
+    )]
+    NoRoom {
         /// Their offset in the arena, in bytes.
         offset: usize,
         /// The size in bytes, with the record.
@@ -37,10 +36,10 @@ pub enum ArenaWriteError {
 }
 
 impl ArenaWriteError {
-    /// The error if `needed` bytes do not fit at an offset.
-    pub(crate) fn arena_too_small(arena: &Arena, offset: usize, needed: usize) -> ArenaWriteError {
+    /// The error if there is no room for `needed` bytes at an offset.
+    pub(crate) fn no_room(arena: &Arena, offset: usize, needed: usize) -> ArenaWriteError {
         let end = arena.size();
-        ArenaWriteError::ArenaTooSmall {
+        ArenaWriteError::NoRoom {
             offset,
             needed,
             end,
@@ -80,21 +79,13 @@ pub(crate) enum RecordField {
     SequenceMask,
     /// The size of a sequence ref in bytes.
     SequenceSize,
-    /// The number of pages with steps.
-    StepPageCount,
-    /// `CPGS`
-    StepPages,
-    /// `CBKT`
-    StepBuckets,
-    /// `CSTP`
-    Steps,
     /// The packed rows by their numbers, 8 bytes each. 0 is not a row: a walk ends there.
     PackedRows,
 }
 
 impl RecordField {
-    /// The number of fields: whole cache lines.
-    const COUNT: usize = 32;
+    /// The number of fields: a cache line.
+    const COUNT: usize = 16;
 
     /// The offset in the record, in bytes.
     pub(crate) fn offset(self) -> i16 {
@@ -127,20 +118,18 @@ impl ArenaRecord {
         self.address
     }
 
+    /// The address in the arena as [`crate::ModuleMapping::record`]. `version` tells the table from
+    /// all that were or will be at this place.
+    #[must_use]
+    pub fn with_version(&self, version: u32) -> u64 {
+        u64::from(version) << 32 | u64::from(low_half(self.address))
+    }
+
     /// The offset after the table or list, a multiple of a cache line.
     #[must_use]
     pub fn end(&self) -> usize {
         self.end
     }
-}
-
-/// The look-ups that a table in an arena has the sections for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TableParts {
-    /// [`crate::lookup_row`]
-    Rows,
-    /// [`crate::lookup_row`] and [`crate::lookup_call_site`]
-    RowsAndCallSites,
 }
 
 /// The sections with rows, and the fields with their addresses.
@@ -154,85 +143,86 @@ const ROW_SECTIONS: [([u8; 4], RecordField); 7] = [
     (*b"SEQS", RecordField::Sequences),
 ];
 
-/// The same for call sites.
-const CALL_SITE_SECTIONS: [([u8; 4], RecordField); 3] = [
-    (*b"CPGS", RecordField::StepPages),
-    (*b"CBKT", RecordField::StepBuckets),
-    (*b"CSTP", RecordField::Steps),
-];
-
-/// Copies the sections that look-ups read to an offset in the arena, a multiple of 8, unmodified.
-/// Packs the table's rows behind them, and writes the record before them.
-///
-/// The caller has proven `table`, and nobody changes it: a mapped file must be copied first. The
-/// arena is compared with it before the record is written.
-///
-/// Programs must not get the record's address before this returns. Publish it by a store with
-/// release order.
-///
-/// # Errors
-///
-/// The bytes are not a table, or do not fit.
-pub fn write_table(
-    arena: &Arena,
-    offset: usize,
-    table: &[u8],
-    parts: TableParts,
-) -> Result<ArenaRecord, ArenaWriteError> {
-    let compiled = CompiledTable::open(table)?;
-    let image = TableImage::new(&compiled, table, parts);
-    let needed = image.bytes.len().saturating_add(RECORD_BYTES);
-    let too_small = ArenaWriteError::arena_too_small(arena, offset, needed);
-    let start = offset.checked_add(RECORD_BYTES).ok_or(too_small)?;
-    arena.write(start, &image.bytes).ok_or(too_small)?;
-    if arena.read(start, image.bytes.len()).as_ref() != Some(&image.bytes) {
-        return Err(ArenaWriteError::SourceMismatch { offset });
-    }
-    let record = ArenaRecord::new(arena, offset, needed);
-    let fields = image.fields(&compiled, record.address + RECORD_BYTES as u64);
-    let bytes: Vec<u8> = fields.into_iter().flat_map(u32::to_le_bytes).collect();
-    arena.write(offset, &bytes).ok_or(too_small)?;
-    Ok(record)
-}
-
-/// A table's bytes for an arena.
-struct TableImage {
+/// A table's bytes for an arena: the sections that look-ups read, unmodified, and behind them the
+/// packed rows.
+#[derive(Debug)]
+pub struct TableImage {
     bytes: Vec<u8>,
     /// Where sections and packed rows start, in bytes.
     starts: Vec<(RecordField, usize)>,
-    /// The sizes of sections that look-ups need, in elements.
-    counts: [(RecordField, usize); 3],
+    /// The other fields of the record.
+    fields: [(RecordField, u32); 6],
+    base: u64,
 }
 
 impl TableImage {
-    fn new(compiled: &CompiledTable<'_>, table: &[u8], parts: TableParts) -> TableImage {
+    /// Takes what look-ups read from a table.
+    ///
+    /// The caller has proven `table`, and nobody changes it: a mapped file must be copied first.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not a table.
+    pub fn new(table: &[u8]) -> Result<TableImage, TableOpenError> {
+        let compiled = CompiledTable::open(table)?;
         let section = |tag| {
             let range = layout::section(table, tag);
             range.and_then(|range| table.get(range)).unwrap_or_default()
         };
-        let pages = |tag| (section(tag).len() / 4).saturating_sub(1);
-        let (call_sites, step_pages) = match parts {
-            TableParts::Rows => (&[][..], 0),
-            TableParts::RowsAndCallSites => (&CALL_SITE_SECTIONS[..], pages(*b"CPGS")),
-        };
+        let widths = compiled.ref_widths();
+        let pages = (section(*b"PPGS").len() / 4).saturating_sub(1);
+        let gaps = section(*b"GAPS").len() / 6;
         let mut image = TableImage {
             bytes: Vec::new(),
             starts: Vec::new(),
-            counts: [
-                (RecordField::PiecePageCount, pages(*b"PPGS")),
-                (RecordField::GapCount, section(*b"GAPS").len() / 6),
-                (RecordField::StepPageCount, step_pages),
+            fields: [
+                (RecordField::PiecePageCount, low_half(pages as u64)),
+                (RecordField::GapCount, low_half(gaps as u64)),
+                (RecordField::PieceSize, 2 + low_half(widths.shape as u64)),
+                (RecordField::ShapeMask, ref_mask(widths.shape)),
+                (RecordField::SequenceMask, ref_mask(widths.sequence)),
+                (RecordField::SequenceSize, low_half(widths.sequence as u64)),
             ],
+            base: compiled.base().0,
         };
-        for (tag, field) in ROW_SECTIONS.iter().chain(call_sites) {
-            image.append(*field, section(*tag).iter().copied());
+        for (tag, field) in ROW_SECTIONS {
+            image.append(field, section(tag).iter().copied());
         }
         let rows = (0..compiled.distinct_rows()).map(|number| {
             let row = u16::try_from(number).ok().map(RowRef);
-            row.map_or(0, |row| packed_row(compiled, row))
+            row.map_or(0, |row| packed_row(&compiled, row))
         });
         image.append(RecordField::PackedRows, rows.flat_map(u64::to_le_bytes));
-        image
+        Ok(image)
+    }
+
+    /// The bytes that it takes in an arena, with the record: whole cache lines.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        (RECORD_BYTES + self.bytes.len()).next_multiple_of(64)
+    }
+
+    /// Copies it to an offset in the arena, a multiple of 8, and writes the record before it when the
+    /// arena has the same bytes.
+    ///
+    /// Programs must not get the record's address before this returns. Publish it by a store with
+    /// release order.
+    ///
+    /// # Errors
+    ///
+    /// It does not fit.
+    pub fn write(&self, arena: &Arena, offset: usize) -> Result<ArenaRecord, ArenaWriteError> {
+        let no_room = ArenaWriteError::no_room(arena, offset, self.size());
+        let start = offset.checked_add(RECORD_BYTES).ok_or(no_room)?;
+        arena.write(start, &self.bytes).ok_or(no_room)?;
+        if arena.read(start, self.bytes.len()).as_ref() != Some(&self.bytes) {
+            return Err(ArenaWriteError::SourceMismatch { offset });
+        }
+        let record = ArenaRecord::new(arena, offset, self.size());
+        let fields = self.record(record.address + RECORD_BYTES as u64);
+        let bytes: Vec<u8> = fields.into_iter().flat_map(u32::to_le_bytes).collect();
+        arena.write(offset, &bytes).ok_or(no_room)?;
+        Ok(record)
     }
 
     /// Appends bytes at a multiple of 8.
@@ -243,24 +233,14 @@ impl TableImage {
     }
 
     /// The record, if the first byte is at `address`.
-    fn fields(&self, compiled: &CompiledTable<'_>, address: u64) -> [u32; RecordField::COUNT] {
-        let widths = compiled.ref_widths();
-        let base = compiled.base().0;
+    fn record(&self, address: u64) -> [u32; RecordField::COUNT] {
         let mut record = [0; RecordField::COUNT];
         if let Some(words) = record.first_chunk_mut() {
-            *words = [low_half(base), low_half(base >> 32)];
+            *words = [low_half(self.base), low_half(self.base >> 32)];
         }
         let starts = self.starts.iter();
         let starts = starts.map(|(field, at)| (*field, low_half(address + *at as u64)));
-        let counts = self.counts.iter();
-        let counts = counts.map(|(field, count)| (*field, low_half(*count as u64)));
-        let sizes = [
-            (RecordField::PieceSize, 2 + low_half(widths.shape as u64)),
-            (RecordField::ShapeMask, ref_mask(widths.shape)),
-            (RecordField::SequenceMask, ref_mask(widths.sequence)),
-            (RecordField::SequenceSize, low_half(widths.sequence as u64)),
-        ];
-        for (field, value) in starts.chain(counts).chain(sizes) {
+        for (field, value) in starts.chain(self.fields) {
             if let Some(word) = record.get_mut(field as usize) {
                 *word = value;
             }

@@ -45,7 +45,7 @@ const RING_BYTES: usize = 4 << 20;
 
 // The arena: counters and a row cache for each processor, then lists and tables.
 /// The size of the arena. A page takes no memory until it is written.
-const ARENA_BYTES: usize = 2 << 30;
+const ARENA_BYTES: usize = 1 << 30;
 /// The most processors (`CONFIG_NR_CPUS` of x86-64).
 const MAX_CPUS: usize = 8192;
 /// The size of a processor's counters.
@@ -55,10 +55,10 @@ const ROW_CACHE_SHIFT: i32 = 16;
 const ROW_CACHES: i32 = 0x20_0000;
 const _: () = assert!(ROW_CACHES as usize == MAX_CPUS << COUNTER_SHIFT);
 
-// An entry of a row cache. It is valid for as long as there are tables, which are never removed.
+// An entry of a row cache.
 /// The address of the module as linked.
 const CACHED_CODE: i16 = 0;
-/// The address of the table's record.
+/// The address of the table's record, with the table's version in the upper half.
 const CACHED_TABLE: i16 = 8;
 /// The packed row, with the flags of [`lookup_row`] 32 bits higher.
 const CACHED_ROW: i16 = 16;
@@ -67,13 +67,13 @@ const CACHED_SHIFT: i32 = 5;
 
 // A processor's memory.
 /// The part of the user's stack that was read last, and room for a word that begins in it.
-const WINDOW_BYTES: i32 = 1024;
+const WINDOW_BYTES: i32 = 2048;
 const WINDOW: i16 = 0;
 /// The variables of the walk.
 ///
 /// The verifier knows nothing of a number from this memory. So each round of the loop is the same
 /// for it, and it follows only one. On the stack it would follow each value.
-const LOCALS: i16 = 1040;
+const LOCALS: i16 = WINDOW_BYTES as i16 + 16;
 /// The record.
 const RECORD: i16 = LOCALS + 8 * (Local::CodeBefore as i16 + 1);
 const FRAMES: i16 = RECORD + record::HEADER_BYTES;
@@ -316,8 +316,8 @@ pub struct WalkMaps {
 }
 
 impl WalkMaps {
-    /// Where the arena is free, in bytes: for lists of mappings, and for tables. Once a walk can use
-    /// a table, the table must not change: rows of it are cached.
+    /// Where the arena is free, in bytes: for lists of mappings, and for tables. Rows of tables are
+    /// cached. So another table at the same place needs another [`crate::ArenaRecord::with_version`].
     pub const FREE: std::ops::Range<usize> =
         MAX_CPUS * ((1 << COUNTER_SHIFT) + (1 << ROW_CACHE_SHIFT))..ARENA_BYTES;
 
@@ -377,10 +377,16 @@ impl WalkMaps {
         self.set_process(pid, reason as u64, 0)
     }
 
-    /// Removes a process: its samples are handed over.
-    pub fn remove_process(&self, pid: u32) {
-        // It need not have been there.
-        let _ = self.processes.delete(&pid.to_le_bytes());
+    /// Removes a process, if it is there: its samples are handed over.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses, and programs still have the process.
+    pub fn remove_process(&self, pid: u32) -> io::Result<()> {
+        match self.processes.delete(&pid.to_le_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until all walks have ended that run now, some 10 ms. Then no walk uses a list that no
@@ -535,6 +541,10 @@ const TEST_ENTRY: i16 = PERIOD + 8;
 const TEST_ENTRY_ADDRESS: i16 = TEST_ENTRY + REGS_BYTES;
 /// The code segment of 64-bit code.
 const USER_CS: i32 = 0x33;
+
+/// The part of the kernel's addresses with entry stacks (`CPU_ENTRY_AREA_PGD`), in units of 512 GiB.
+const ENTRY_AREA: i32 = -4;
+const ENTRY_AREA_SHIFT: i32 = 39;
 
 /// `PF_IO_WORKER`, `PF_USER_WORKER`, `PF_KTHREAD`
 const TASK_WITHOUT_STACK: i32 = 0x10 | 0x4000 | 0x20_0000;
@@ -718,12 +728,16 @@ impl<'m> WalkProgram<'m> {
 
     /// Hands over if a non-maskable interrupt came before the kernel had pushed the registers at its
     /// entry, from the last to `bp`: they are those of an earlier entry. The stack pointer of the
-    /// context `R5` is then still the process', or among these registers. perf asks for the same
-    /// (`perf_get_regs_user`), except that it needs no `bp`.
+    /// context `R5` is then still the process', or among these registers. Or it is on the processor's
+    /// entry stack, from which exceptions copy them. perf (`perf_get_regs_user`) tests the first two,
+    /// except that it needs no `bp`.
     fn check_entry(&self, asm: &mut Assembler<'m>) {
         let none = self.end_label(HandOver::NoUserStack);
         asm.ldx(DW, R2, R5, REGS_SP);
         asm.jmp(Sge, R2, 0, none);
+        asm.mov64(R1, R2);
+        asm.alu64(Arsh, R1, ENTRY_AREA_SHIFT);
+        asm.jmp(Eq, R1, ENTRY_AREA, none);
         load(asm, R1, Local::EntryRegisters);
         asm.alu64(Sub, R2, R1);
         asm.alu64(Sub, R2, i32::from(REGS_BP + 1));

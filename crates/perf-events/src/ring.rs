@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{Ordering, fence};
 
 use unspool_host::Remedy;
 
@@ -38,6 +39,9 @@ impl RingError {
     }
 }
 
+/// The size of the largest record of a mapping or a task in bytes, rounded up: a path has up to 4 KiB.
+const MAX_TASK_RECORD_BYTES: u64 = 8 << 10;
+
 /// The ring of an event, and of those that are redirected to it.
 #[derive(Debug)]
 pub struct Ring {
@@ -48,6 +52,8 @@ pub struct Ring {
     released: u64,
     /// The write position at the last refresh.
     written: u64,
+    /// The position after which records of tasks may be missing.
+    gap: Option<u64>,
     /// A contiguous copy of a record that wraps.
     wrapped_record: Vec<u8>,
 }
@@ -66,6 +72,7 @@ impl Ring {
             read: 0,
             released: 0,
             written: 0,
+            gap: None,
             wrapped_record: Vec::new(),
         })
     }
@@ -73,6 +80,25 @@ impl Ring {
     /// Updates the write position: [`Ring::first`] returns no later record.
     pub fn refresh(&mut self) {
         self.written = self.map.written();
+        self.note_gap(self.released);
+    }
+
+    /// Notes that records may be missing from now on if the ring, released up to a position, has no
+    /// room for another one.
+    fn note_gap(&mut self, released: u64) {
+        let written = self.map.written();
+        let free = (self.map.capacity() as u64).saturating_sub(written.wrapping_sub(released));
+        if free < MAX_TASK_RECORD_BYTES {
+            self.gap = Some(written);
+        }
+    }
+
+    /// Whether records of mappings or tasks may be missing between the last skipped record and the
+    /// next one, because the ring was full. Says so once.
+    ///
+    /// The kernel reports a loss in front of the next record, which may never come.
+    pub fn take_gap(&mut self) -> bool {
+        self.gap.take_if(|gap| self.read >= *gap).is_some()
     }
 
     /// Its capacity in bytes.
@@ -140,6 +166,9 @@ impl Ring {
     /// Releases the memory of all skipped records to the kernel.
     pub fn release(&mut self) {
         self.map.read_up_to(self.read);
+        // A record that had no room before is noticed by what is written now, or has room.
+        fence(Ordering::SeqCst);
+        self.note_gap(self.released);
         self.released = self.read;
     }
 

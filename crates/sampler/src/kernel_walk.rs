@@ -14,17 +14,18 @@ use unspool_bpf_walk::{
 use unspool_host::Remedy;
 use unspool_perf_events::Counter;
 
-use crate::record::{Events, possible_cpus};
+use crate::record::{Events, online_cpus};
 
 mod comparison;
 mod directory;
+mod free_space;
 mod lists;
 mod tables;
 
 pub(crate) use comparison::WalkComparer;
 pub use comparison::WalkComparison;
 pub(crate) use directory::Directory;
-pub(crate) use tables::ArenaTables;
+pub(crate) use tables::{ArenaTable, ArenaTables, ExpectedTable};
 
 /// Why stacks cannot be walked in the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -79,13 +80,16 @@ pub(crate) struct KernelWalk {
     links: Vec<Link>,
     /// The bytes of the first record in the ring that is not used yet.
     first: Vec<u8>,
+    /// The number of malformed records.
+    malformed: u64,
 }
 
 impl KernelWalk {
     /// Makes the memory of programs.
     fn new() -> Result<KernelWalk, KernelWalkError> {
         let kernel = KernelOffsets::read().map_err(KernelWalkError::Types)?;
-        let cpus = possible_cpus();
+        // Events are opened on these only.
+        let cpus = online_cpus();
         let maps = WalkMaps::new(cpus)?;
         Ok(KernelWalk {
             tables: Arc::new(ArenaTables::new(Arc::clone(maps.arena()))),
@@ -94,6 +98,7 @@ impl KernelWalk {
             kernel,
             links: Vec::new(),
             first: Vec::new(),
+            malformed: 0,
         })
     }
 
@@ -137,11 +142,17 @@ impl KernelWalk {
     /// The first record that is not used yet.
     pub(crate) fn first_record(&mut self) -> Option<WalkRecord<'_>> {
         while WalkRecord::parse(&self.first).is_none() {
+            self.malformed += u64::from(!self.first.is_empty());
             let bytes = self.maps.records().next_record()?;
             self.first.clear();
             self.first.extend_from_slice(bytes);
         }
         WalkRecord::parse(&self.first)
+    }
+
+    /// The number of malformed records.
+    pub(crate) fn malformed(&self) -> u64 {
+        self.malformed
     }
 
     /// Goes on to the next record.

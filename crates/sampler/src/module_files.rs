@@ -15,8 +15,8 @@ use unspool_unwind::FileTables;
 
 use crate::arguments::{ArgumentFilter, FileArguments};
 use crate::compile_queue::Compiler;
-use crate::jit::{JitDumpReader, JitProcess};
-use crate::kernel_walk::ArenaTables;
+use crate::jit::JitProcess;
+use crate::kernel_walk::{ArenaTable, ArenaTables};
 use crate::live_files::{LiveMemory, ProcessRoot};
 
 /// A file that some process has mapped, with its unwind tables.
@@ -36,8 +36,8 @@ pub struct ModuleFile {
     pub(crate) content: OnceLock<Option<ContentKey>>,
     /// The requests for its functions' arguments, once its argument table is available.
     pub(crate) arguments: OnceLock<FileArguments>,
-    /// The address of its compiled table's record in the arena of walks in the kernel.
-    pub(crate) arena_record: OnceLock<u64>,
+    /// Its compiled table for walks in the kernel.
+    pub(crate) arena_table: ArenaTable,
 }
 
 impl ModuleFile {
@@ -214,9 +214,18 @@ impl ModuleFiles {
         self.finder.jit_process(pid)
     }
 
-    /// The jitdump that a process has mapped.
-    pub(crate) fn dump(&mut self, pid: u32, mapping: &Mapping) -> Option<JitDumpReader> {
-        JitDumpReader::new(self.finder.other_file(pid, mapping)?).ok()
+    /// Opens a file of a process that is not a module, at its beginning.
+    pub(crate) fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File> {
+        self.finder.other_file(pid, mapping)
+    }
+
+    /// Loads a table for walks in the kernel that was removed.
+    pub(crate) fn load_table(&self, file: &Arc<ModuleFile>) {
+        if let Some(compiler) = &self.compiler
+            && file.arena_table.take_removed()
+        {
+            compiler.load_again(file);
+        }
     }
 
     /// The file of a mapping.
@@ -234,6 +243,7 @@ impl ModuleFiles {
             distinction: self.finder.distinction(pid, mapping),
         };
         if let Some(file) = self.opened.get(&key) {
+            self.load_table(file);
             return Ok(Arc::clone(file));
         }
         let found = self.finder.file(pid, mapping, build_id)?;
@@ -246,6 +256,7 @@ impl ModuleFiles {
             ..key
         };
         if let Some(file) = self.opened.get(&key) {
+            self.load_table(file);
             return Ok(Arc::clone(file));
         }
         let (elf, root) = (Arc::new(found.file), found.root);
@@ -263,13 +274,13 @@ impl ModuleFiles {
             root,
             content: OnceLock::new(),
             arguments: OnceLock::new(),
-            arena_record: OnceLock::new(),
+            arena_table: ArenaTable::default(),
         });
         self.next += 1;
         if elf.build_id().is_some() {
             file.identify(&self.store);
         }
-        // For files that must be hashed first, the compiler thread looks for the tables.
+        // For files that must be hashed first, another thread looks for the tables.
         let looks_now = self.compiler.is_none() || self.store.has_content_hash(&elf);
         let has_table = looks_now && file.find_table(&self.store);
         if looks_now && let Some(wanted) = &self.filter {

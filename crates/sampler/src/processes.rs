@@ -15,7 +15,7 @@ use unspool_unwind::AnonymousCode;
 use unspool_unwind::modules::ModuleSlot;
 
 use crate::address_space::{ProcessSpace, Region, RegionContent, segment};
-use crate::jit::{JitDumpReader, JitProcess};
+use crate::jit::{JitDumps, JitProcess};
 use crate::live_files::LiveMemory;
 use crate::module_files::{ModuleFile, ModuleFiles};
 
@@ -36,7 +36,7 @@ pub struct Processes {
     /// The code in memory without a file.
     anonymous: Vec<Weak<AnonymousCode<LiveMemory>>>,
     /// The jitdumps of processes.
-    dumps: HashMap<u32, JitDumpReader>,
+    dumps: JitDumps,
     /// The processes whose first thread has exited, while others may still run.
     leaderless: Vec<u32>,
     /// At this many, exited processes are removed.
@@ -76,7 +76,7 @@ impl Processes {
             spaces: HashMap::new(),
             slots: ModuleSlots::default(),
             anonymous: Vec::new(),
-            dumps: HashMap::new(),
+            dumps: JitDumps::default(),
             leaderless: Vec::new(),
             max_leaderless: MIN_FORGOTTEN_PROCESSES,
         }
@@ -97,7 +97,7 @@ impl Processes {
             }
             Record::Comm(named) if named.is_exec => {
                 self.spaces.insert(named.pid, Arc::default());
-                self.dumps.remove(&named.pid);
+                self.dumps.remove(named.pid);
                 true
             }
             Record::Fork(task) if task.pid != task.parent_pid => {
@@ -128,6 +128,22 @@ impl Processes {
         self.spaces.get(&pid)
     }
 
+    /// The files that processes have mapped, once for each mapping.
+    pub(crate) fn mapped_files(&self) -> impl Iterator<Item = &Arc<ModuleFile>> {
+        let files = self.spaces.values().flat_map(|space| space.files());
+        files.map(|(_, file, _)| file)
+    }
+
+    /// Loads a table for walks in the kernel that was removed.
+    pub(crate) fn load_table(&self, file: &Arc<ModuleFile>) {
+        self.files.load_table(file);
+    }
+
+    /// Forgets all mappings, since records are missing. They are read from the system again.
+    pub(crate) fn forget(&mut self) {
+        self.spaces.clear();
+    }
+
     /// Removes processes that have exited.
     fn forget_ended(&mut self) {
         let (files, spaces, dumps) = (&self.files, &mut self.spaces, &mut self.dumps);
@@ -135,7 +151,7 @@ impl Processes {
             let has_ended = files.has_ended(*pid);
             if has_ended {
                 spaces.remove(pid);
-                dumps.remove(pid);
+                dumps.remove(*pid);
             }
             !has_ended
         });
@@ -154,28 +170,33 @@ impl Processes {
 
     /// All code that a process has described in its jitdump, which is closed.
     pub(crate) fn take_jit_code(&mut self, pid: u32) -> Vec<JitCode> {
-        let dump = self.dumps.remove(&pid);
-        let others = self.dumps.values().map(JitDumpReader::size).sum();
-        dump.map(|dump| dump.into_codes(others)).unwrap_or_default()
+        self.dumps.take(pid)
+    }
+
+    /// The number of jitdumps that were not read to their ends.
+    pub(crate) fn cut_jitdumps(&self) -> u64 {
+        self.dumps.cut()
     }
 
     /// Reads the jitdump records that a process has added.
     fn note_jit_code(&mut self, pid: u32) {
-        let all: usize = self.dumps.values().map(JitDumpReader::size).sum();
-        let Some(dump) = self.dumps.get_mut(&pid) else {
-            return;
-        };
-        let space = self.spaces.entry(pid).or_default();
-        let others = all - dump.size();
-        dump.read_more(others, |code| Arc::make_mut(space).add_jit_code(code, ABI));
+        let spaces = &mut self.spaces;
+        self.dumps.read_more(pid, |code| {
+            let space = spaces.entry(pid).or_default();
+            Arc::make_mut(space).add_jit_code(code, ABI);
+        });
     }
 
     /// The mappings of a process. Those of an unknown process are read from the system.
     pub fn space(&mut self, pid: u32) -> Arc<ProcessSpace> {
-        self.note_jit_code(pid);
-        if let Some(space) = self.spaces.get(&pid) {
-            return Arc::clone(space);
+        if !self.spaces.contains_key(&pid) {
+            self.read_space(pid);
         }
+        self.note_jit_code(pid);
+        self.spaces.get(&pid).cloned().unwrap_or_default()
+    }
+
+    fn read_space(&mut self, pid: u32) {
         self.spaces.insert(pid, Arc::default());
         let mappings = self.files.mappings(pid).unwrap_or_default();
         for mapping in mappings
@@ -185,15 +206,14 @@ impl Processes {
             self.note_dump(pid, mapping);
             self.map(pid, mapping, None);
         }
-        self.spaces.get(&pid).cloned().unwrap_or_default()
     }
 
     fn note_dump(&mut self, pid: u32, mapping: &Mapping) {
         let name = mapping.name.as_deref();
-        if name.is_some_and(|name| JitDumpReader::is_meant(name.as_bytes()))
-            && let Some(dump) = self.files.dump(pid, mapping)
+        if name.is_some_and(|name| JitDumps::is_meant(name.as_bytes()))
+            && let Some(file) = self.files.other_file(pid, mapping)
         {
-            self.dumps.insert(pid, dump);
+            self.dumps.add(pid, file);
         }
     }
 
@@ -267,8 +287,10 @@ impl Processes {
         Some(code)
     }
 
-    /// Reads code in memory without a file again when it is next needed: it may have changed.
-    pub(crate) fn forget_anonymous_code(&mut self) {
+    /// Reads code in memory without a file again when it is next needed: it may have changed. More
+    /// of jitdumps may be read, too.
+    pub(crate) fn refresh_generated_code(&mut self) {
+        self.dumps.refill();
         self.anonymous.retain(|code| {
             let code = code.upgrade();
             code.inspect(|code| code.forget_rows()).is_some()

@@ -37,7 +37,7 @@ pub use process_names::ChildProcess;
 
 use copy_size::CopySizer;
 use events::EventScope;
-pub(crate) use events::{Events, possible_cpus};
+pub(crate) use events::{Events, online_cpus};
 pub(crate) use merge::{RingKind, RingRecord};
 pub(crate) use process_names::ProcessNames;
 pub(crate) use writer::RecordWriter;
@@ -212,6 +212,12 @@ pub struct RecordSummary {
     pub failure: Option<io::Error>,
     /// Records that could not be read.
     pub damaged: u64,
+    /// Records of mappings, processes and threads that the kernel had no room for. What they change
+    /// was read from `/proc` instead.
+    pub lost_task_records: u64,
+    /// Jitdumps that were not read to their ends, because they exceed a limit: later code has no
+    /// names.
+    pub cut_jitdumps: u64,
     /// Why files with samples could not be used: their functions have no names, and their unwind
     /// tables are unknown.
     pub unusable: Vec<Arc<FileProblem>>,
@@ -233,6 +239,9 @@ pub struct WalkSummary {
     /// The fewest samples that the kernel has left out without a report, as the events' counts show.
     /// It takes none on a processor that runs or changes the memory of another BPF program.
     pub missed: u64,
+    /// How often a compiled table had no room beside those of other files: walks through the file
+    /// were handed over.
+    pub tables_without_room: u64,
     /// How they compare with walks of copies: [`UnwindEngine::Both`].
     pub comparison: WalkComparison,
 }
@@ -532,7 +541,7 @@ impl<W: Write> RecordLoop<W> {
         }
         self.last_flush = Instant::now();
         self.shrink_copies();
-        self.writer.forget_anonymous_code();
+        self.writer.refresh_generated_code();
         if let Some(walk) = &self.walk {
             self.writer.forget_ended(walk);
         }
@@ -627,6 +636,10 @@ impl<W: Write> RecordLoop<W> {
                         writer.note(kind, origin, record).err()
                     }
                     RingRecord::Walk(walk) => writer.walked_sample(walk).err(),
+                    RingRecord::Gap => {
+                        writer.forget_tasks();
+                        None
+                    }
                 };
             }
         });
@@ -676,6 +689,9 @@ impl<W: Write> RecordLoop<W> {
             Vec::new()
         };
         let walks = self.walk.as_ref().map(KernelWalk::counts);
+        let tables = self.walk.as_ref().map(|walk| &walk.tables);
+        let tables_without_room = tables.map_or(0, |tables| tables.without_room());
+        let malformed = self.walk.as_ref().map_or(0, KernelWalk::malformed);
         let missed = walks.as_ref().map_or(0, |counts| self.missed(counts));
         let written = self.writer.finish(sys::now());
         let (failure, ended) = match self.failure {
@@ -692,13 +708,16 @@ impl<W: Write> RecordLoop<W> {
                 },
                 outdated: written.outdated_walks,
                 missed,
+                tables_without_room,
                 comparison: written.comparison,
             }),
             unmatched_arguments: self.filter.map_or_else(Vec::new, |wanted| wanted.missing()),
             status,
             still_running: going_on,
             elapsed: ended.duration_since(self.started),
-            damaged: self.damaged,
+            damaged: self.damaged + malformed,
+            lost_task_records: written.lost_task_records,
+            cut_jitdumps: written.cut_jitdumps,
             failure,
         })
     }

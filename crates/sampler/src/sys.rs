@@ -8,36 +8,64 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 
-/// Lowers the priority below that of all other threads of the system.
-pub(crate) fn lower_priority() {
+/// The priority of a thread, which can be changed as far as this user may do that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ThreadPriority {
+    thread: libc::id_t,
+    /// Its usual priority.
+    usual: i32,
+}
+
+impl ThreadPriority {
+    /// Lower than that of all other threads of the system.
     const LOWEST: i32 = 19;
-    // SAFETY: the call takes numbers only; 0 is the calling thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
+
+    /// Of the calling thread. Its priority now is its usual one.
+    pub(crate) fn current() -> ThreadPriority {
+        // SAFETY: the call takes nothing.
+        let thread = unsafe { libc::gettid() };
+        // SAFETY: the call takes numbers only; 0 is the calling thread.
+        let usual = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        ThreadPriority {
+            thread: thread.unsigned_abs(),
+            usual,
+        }
+    }
+
+    /// Gives the thread the lowest priority.
+    pub(crate) fn lower(self) {
+        self.set(ThreadPriority::LOWEST);
+    }
+
+    /// Gives the thread its usual priority.
+    pub(crate) fn restore(self) {
+        self.set(self.usual);
+    }
+
+    fn set(self, priority: i32) {
+        // SAFETY: the call takes numbers only.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, self.thread, priority) };
+    }
 }
 
 /// Raises the thread's priority while it lives, if this user may do that: on a busy machine, rings
 /// are soon full.
 #[derive(Debug)]
-pub(crate) struct PriorityBoost {
-    before: i32,
-}
+pub(crate) struct PriorityBoost(ThreadPriority);
 
 impl PriorityBoost {
     const HIGH: i32 = -15;
 
     pub(crate) fn new() -> Self {
-        // SAFETY: the call takes numbers only; 0 is the calling thread.
-        let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        // SAFETY: as above.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PriorityBoost::HIGH.min(before)) };
-        PriorityBoost { before }
+        let before = ThreadPriority::current();
+        before.set(PriorityBoost::HIGH.min(before.usual));
+        PriorityBoost(before)
     }
 }
 
 impl Drop for PriorityBoost {
     fn drop(&mut self) {
-        // SAFETY: the call takes numbers only; 0 is the calling thread.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.before) };
+        self.0.restore();
     }
 }
 

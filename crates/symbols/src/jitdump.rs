@@ -31,7 +31,7 @@ const V8_SHIFT: u64 = 64;
 const MAX_PENDING_LINE_TABLES: usize = 64;
 const MAX_PENDING_LINES: usize = 1 << 19;
 /// The largest buffer to keep for the next record, in bytes.
-const MAX_KEPT_BUFFER_BYTES: usize = 1 << 20;
+const MAX_KEPT_BUFFER_BYTES: usize = 64 << 10;
 
 /// The header's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,6 +281,18 @@ impl<R: Read> JitDump<R> {
             reason,
         })?;
         Ok(Some(record))
+    }
+
+    /// The number of bytes read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.position + self.buffer.len() as u64
+    }
+
+    /// The memory of the record that is not complete yet, in bytes.
+    #[must_use]
+    pub fn pending_size(&self) -> usize {
+        if self.is_done { 0 } else { self.buffer.len() }
     }
 
     /// Reads until the buffer has a number of bytes; returns whether it has.
@@ -559,6 +571,13 @@ impl JitCollector {
             ignores_lines: true,
             ..JitCollector::default()
         }
+    }
+
+    /// The memory of unwinding information whose code has not followed yet, in bytes.
+    #[must_use]
+    pub fn pending_size(&self) -> usize {
+        let tables = self.unwinding.as_ref();
+        tables.map_or(0, |(eh_frame, hdr)| eh_frame.len() + hdr.len())
     }
 
     /// Adds the next record; returns code if it was generated or moved.

@@ -10,8 +10,8 @@ use proptest::test_runner::TestRunner;
 use unspool_bpf::insn::{AluOp, Cond, Reg, Size};
 use unspool_bpf::{Arena, Assembler, ProgType, Program, Subprog};
 use unspool_bpf_walk::{
-    ArenaRecord, ArenaWriteError, IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, ModuleMapping, TableParts,
-    lookup_call_site, lookup_mapping, lookup_row, write_mappings, write_table,
+    ArenaWriteError, IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, ModuleMapping, TableImage,
+    lookup_mapping, lookup_row, write_mappings,
 };
 use unspool_compiled_table::{CompiledTable, ExecutableCode, ModuleKey, encode, layout};
 use unspool_rows::{Abi, Arch, Endian, LoadBias, RuntimeAddr, Table, Vaddr};
@@ -37,7 +37,6 @@ pub(crate) const X86_64: Abi = Abi {
 struct Lookups {
     arena: Arena,
     rows: Program,
-    call_sites: Program,
     mappings: Program,
 }
 
@@ -46,14 +45,15 @@ impl Lookups {
         let arena = Arena::new(64 << 20).unwrap_or_else(|error| panic!("{error}"));
         Lookups {
             rows: batch(&arena, "rows", lookup_row),
-            call_sites: batch(&arena, "call_sites", lookup_call_site),
             mappings: batch(&arena, "mappings", lookup_mapping),
             arena,
         }
     }
 
-    fn write_table(&self, table: &[u8]) -> Result<ArenaRecord, ArenaWriteError> {
-        write_table(&self.arena, TABLE, table, TableParts::RowsAndCallSites)
+    /// Writes a table to the arena, and returns its record. `None` if the bytes are not a table.
+    fn write_table(&self, table: &[u8]) -> Option<u64> {
+        let image = TableImage::new(table).ok()?;
+        Some(image.write(&self.arena, TABLE).unwrap().address())
     }
 
     /// A program's results for addresses.
@@ -84,10 +84,8 @@ impl Lookups {
         let table = compile(source, code);
         let compiled = CompiledTable::open(&table).unwrap();
         let record = self.write_table(&table).unwrap();
-        let rows = self.run(&self.rows, record.address(), addresses);
-        let call_sites = self.run(&self.call_sites, record.address(), addresses);
-        let sites = compiled.call_sites();
-        for ((address, row), call_site) in addresses.iter().zip(rows).zip(call_sites) {
+        let rows = self.run(&self.rows, record, addresses);
+        for (address, row) in addresses.iter().zip(rows) {
             let pc = Vaddr(*address);
             let hit = compiled.lookup(pc).unwrap();
             let number = row & (IS_FIRST_OF_PIECE as u64 - 1);
@@ -103,9 +101,6 @@ impl Lookups {
                 assert!(first || pc != entry.start, "start {address:#x}");
                 assert!(last || pc.0 + 1 != entry.end.0, "end {address:#x}");
             }
-            let call_site_row = sites.lookup(pc).unwrap();
-            let call_site_row = call_site_row.map(|claim| claim.row().0);
-            assert_eq!(call_site, result(call_site_row), "call site {address:#x}");
         }
     }
 }
@@ -237,7 +232,7 @@ fn tables_of_files() {
 fn untouched_memory_has_no_rows_and_no_mappings() {
     let lookups = Lookups::new();
     let record = lookups.arena.address() + (32 << 20);
-    for program in [&lookups.rows, &lookups.call_sites, &lookups.mappings] {
+    for program in [&lookups.rows, &lookups.mappings] {
         assert_eq!(lookups.run(program, record, &[0, 1, 0x1000]), [0, 0, 0]);
     }
 }
@@ -253,14 +248,12 @@ fn programs_end_with_damaged_tables() {
     for byte in layout::HEADER..table.len() {
         let mut damaged = table.clone();
         damaged[byte] ^= 0xff;
-        if let Ok(record) = lookups.write_table(&damaged) {
-            for program in [&lookups.rows, &lookups.call_sites] {
-                let rows = lookups.run(program, record.address(), &addresses);
-                assert!(
-                    rows.iter().all(|row| *row & 0x1_ffff <= 0x1_0000),
-                    "{rows:?}"
-                );
-            }
+        if let Some(record) = lookups.write_table(&damaged) {
+            let rows = lookups.run(&lookups.rows, record, &addresses);
+            assert!(
+                rows.iter().all(|row| *row & 0x1_ffff <= 0x1_0000),
+                "{rows:?}"
+            );
         }
     }
 }
@@ -270,23 +263,16 @@ fn programs_end_with_damaged_tables() {
 fn tables_that_do_not_fit_are_errors() {
     let arena = Arena::new(4096).unwrap_or_else(|error| panic!("{error}"));
     let table = compile(&Table::new(X86_64), &ExecutableCode::default());
-    let write = |offset, table: &[u8]| write_table(&arena, offset, table, TableParts::Rows);
-    let error = write(4096 - 64, &table).unwrap_err();
+    let image = TableImage::new(&table).unwrap();
+    let error = image.write(&arena, 4096 - 32).unwrap_err();
+    let end = 4096;
     assert!(
-        matches!(
-            error,
-            ArenaWriteError::ArenaTooSmall {
-                offset: 4032,
-                end: 4096,
-                ..
-            }
-        ),
+        matches!(error, ArenaWriteError::NoRoom { offset: 4064, end: at, .. } if at == end),
         "{error}"
     );
-    let error = write(64, b"not a table").unwrap_err();
-    assert!(matches!(error, ArenaWriteError::Open(_)), "{error}");
-    let record = arena.read(64, 128).unwrap();
-    assert_eq!(record, [0; 128], "nothing was written");
+    let rest = arena.read(4064, 32).unwrap();
+    assert_eq!(rest, [0; 32], "nothing was written");
+    TableImage::new(b"not a table").unwrap_err();
 }
 
 /// A mapping of `size` bytes.
@@ -344,7 +330,7 @@ fn a_list_of_mappings_ascends() {
     let many: Vec<ModuleMapping> = (1..200).map(|n| test_mapping(n << 12, 0x1000)).collect();
     let error = write_mappings(&arena, 64, &many).unwrap_err();
     assert!(
-        matches!(error, ArenaWriteError::ArenaTooSmall { offset: 64, .. }),
+        matches!(error, ArenaWriteError::NoRoom { offset: 64, .. }),
         "{error}"
     );
 }

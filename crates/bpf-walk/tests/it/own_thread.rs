@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
 use unspool_bpf_walk::{
-    HandOver, KernelOffsets, KernelSample, ModuleMapping, TableParts, WalkHead, WalkMaps,
-    WalkRecord, WalkTrigger, write_mappings, write_table,
+    HandOver, KernelOffsets, KernelSample, ModuleMapping, TableImage, WalkHead, WalkMaps,
+    WalkRecord, WalkTrigger, write_mappings,
 };
 use unspool_compiled_table::ExecutableCode;
 use unspool_perf_events::{
@@ -79,7 +79,8 @@ fn publish(maps: &WalkMaps) -> LoadBias {
         let Some(bias) = bias(hex(start), hex(offset)) else {
             continue;
         };
-        let record = write_table(maps.arena(), free, &table, TableParts::Rows).unwrap();
+        let image = TableImage::new(&table).unwrap();
+        let record = image.write(maps.arena(), free).unwrap();
         free = record.end();
         mappings.push(ModuleMapping {
             start: RuntimeAddr(hex(start)),
@@ -238,7 +239,7 @@ fn processes_are_known_by_their_ids_in_this_pid_namespace() {
 fn samples_of_a_removed_process_are_perfs() {
     let mut maps = WalkMaps::new(CPUS).unwrap_or_else(|error| panic!("{error}"));
     publish(&maps);
-    maps.remove_process(std::process::id());
+    maps.remove_process(std::process::id()).unwrap();
     let sampled = sample(&mut maps, 10);
     assert_eq!(sampled.walks.len(), 0);
     let counts = maps.counts(CPUS);

@@ -71,6 +71,48 @@ fn count_on_all_cpus(setup: &EventAttr, thread: u32) -> (Vec<Counter>, Vec<Ring>
     (counters, rings)
 }
 
+/// Records that had no room are noticed before the kernel reports them, which it does with the next
+/// one.
+#[test]
+fn a_full_ring_has_a_gap_after_its_last_record() {
+    let attr = EventAttr {
+        rate: SampleRate::Period(1),
+        user_registers: 0,
+        stack_bytes: 0,
+        ..setup(PerfEvent::dummy())
+    };
+    let layout = attr.layout();
+    let (_counters, mut rings) = count_on_all_cpus(&attr, 0);
+    // Each time, there is a record.
+    let rename = |times| {
+        (0..times).for_each(|_| fs::write("/proc/thread-self/comm", "renamed").expect("our own"));
+    };
+    let mut read = || {
+        let (mut records, mut gaps) = (0, 0);
+        for ring in &mut rings {
+            ring.refresh();
+            while let Some((header, bytes)) = ring.first() {
+                let (_, record) = layout.read(header, bytes).expect("the kernel's own");
+                records += usize::from(matches!(record, Record::Comm(_)));
+                assert!(!matches!(record, Record::Lost { .. }));
+                ring.skip(header);
+                if ring.take_gap() {
+                    assert!(ring.first().is_none());
+                    gaps += 1;
+                }
+            }
+            ring.release();
+        }
+        (records, gaps)
+    };
+    rename(100);
+    assert_eq!(read(), (100, 0));
+    rename(20_000);
+    let (records, gaps) = read();
+    assert!(records < 20_000 && gaps > 0, "{records} records");
+    assert_eq!(read(), (0, 0));
+}
+
 #[test]
 fn samples_are_of_the_process_and_its_stack() {
     let busy = Busy::begin();

@@ -11,13 +11,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unspool_bpf_walk::{HandOver, ModuleMapping, WalkMaps, write_mappings};
 use unspool_perf_events::Record;
 
 use super::lists::Lists;
+use super::tables::ArenaTables;
 use crate::address_space::ProcessSpace;
+use crate::module_files::ModuleFile;
 use crate::processes::Processes;
 
 /// The part of the arena with lists, in bytes.
@@ -38,15 +41,21 @@ pub(crate) struct Directory {
     /// The number of the last generation. They are not reused.
     last_generation: u32,
     lists: Lists,
+    /// Whether a sample was handed over for lack of a table that will still be loaded.
+    is_waiting: bool,
 }
+
+/// What programs have of a process: the offset of a list and its generation, or why there is none.
+type Published = Result<(usize, u32), HandOver>;
 
 #[derive(Debug, Clone, Copy)]
 struct KnownProcess {
     generation: u32,
-    /// What programs have: the offset of a list and its generation, or why there is none.
-    published: Result<(usize, u32), HandOver>,
+    published: Published,
     /// [`ProcessSpace::replacements`] at the start of the generation.
     replacements: u32,
+    /// Whether tables of its files will still be loaded.
+    is_loading: bool,
     /// When it has replaced code, if that was lately.
     replaced: Option<Instant>,
 }
@@ -57,6 +66,7 @@ impl Default for Directory {
             processes: HashMap::new(),
             changed: HashSet::new(),
             last_generation: 0,
+            is_waiting: false,
             lists: Lists::new(LISTS),
         }
     }
@@ -75,14 +85,20 @@ impl Directory {
 
     /// A sample of a process was handed over: it may have become known by that.
     pub(crate) fn note_handed_over(&mut self, pid: u32, processes: &Processes) {
-        match self.processes.get(&pid) {
-            None => self.begin(pid, processes),
-            Some(KnownProcess {
-                published: Err(HandOver::UnknownProcess | HandOver::NoRoom),
-                ..
-            }) => drop(self.changed.insert(pid)),
-            Some(_) => {}
+        let Some(known) = self.processes.get(&pid) else {
+            self.begin(pid, processes);
+            return;
+        };
+        self.is_waiting |= known.is_loading;
+        if known.published == Err(HandOver::UnknownProcess) {
+            self.changed.insert(pid);
         }
+    }
+
+    /// Whether a sample was handed over since the last call for lack of a table that will still be
+    /// loaded.
+    pub(crate) fn take_waiting(&mut self) -> bool {
+        std::mem::take(&mut self.is_waiting)
     }
 
     /// Whether a walk of a process by a generation is right.
@@ -91,8 +107,23 @@ impl Directory {
         known.is_some_and(|known| known.generation == generation)
     }
 
-    /// All lists are out of date: files have got tables.
-    pub(crate) fn change_all(&mut self) {
+    /// Files have got tables: the lists of processes that lacked some are out of date.
+    pub(crate) fn change_loading(&mut self) {
+        let loading = self.processes.iter().filter(|(_, known)| known.is_loading);
+        self.changed.extend(loading.map(|(pid, _)| pid));
+    }
+
+    /// Begins a generation of each process, since it is not known what they have mapped.
+    pub(crate) fn begin_all(&mut self) {
+        self.last_generation += 1;
+        for known in self.processes.values_mut() {
+            *known = KnownProcess {
+                generation: self.last_generation,
+                replacements: 0,
+                replaced: None,
+                ..*known
+            };
+        }
         self.changed.extend(self.processes.keys());
     }
 
@@ -104,6 +135,7 @@ impl Directory {
             generation: self.last_generation,
             published: old.map_or(Err(HandOver::UnknownProcess), |old| old.published),
             replacements: space.map_or(0, |space| space.replacements()),
+            is_loading: false,
             replaced: None,
         };
         self.processes.insert(pid, known);
@@ -134,33 +166,23 @@ impl Directory {
             let Some(known) = self.processes.get(&pid).copied() else {
                 continue;
             };
-            let list = match processes.known_space(pid) {
+            let space = processes.known_space(pid);
+            let is_loading = space.is_some_and(|space| {
+                let mut files = space.files();
+                files.any(|(_, file, _)| file.arena_table.is_pending())
+            });
+            let list = match space {
                 _ if known.replaced.is_some() => Err(HandOver::ReplacedCode),
                 None => Err(HandOver::UnknownProcess),
                 Some(space) => self.list(maps, space),
             };
             let wanted = list.map(|list| (list, known.generation));
-            if wanted == known.published {
-                continue;
-            }
-            let published = match wanted {
-                Ok((list, generation)) => {
-                    let address = maps.arena().address() + list as u64;
-                    let set = maps.set_process(pid, address, generation);
-                    set.map_err(|_| HandOver::NoRoom).and(wanted)
-                }
-                Err(HandOver::UnknownProcess) => {
-                    maps.remove_process(pid);
-                    wanted
-                }
-                Err(reason) => {
-                    // Where there is no room, it is not known.
-                    let _ = maps.refuse_process(pid, reason);
-                    wanted
-                }
+            let known = KnownProcess {
+                published: replace(maps, pid, known.published, wanted),
+                is_loading,
+                ..known
             };
-            self.processes
-                .insert(pid, KnownProcess { published, ..known });
+            self.processes.insert(pid, known);
         }
     }
 
@@ -171,7 +193,7 @@ impl Directory {
                 start: range.start,
                 end: range.end,
                 bias,
-                record: *file.arena_record.get()?,
+                record: file.arena_table.record()?,
             })
         });
         let mappings: Vec<_> = mappings.take(MAX_MAPPINGS + 1).collect();
@@ -188,8 +210,13 @@ impl Directory {
             self.lists.reserve(mappings.clone())
         });
         let offset = offset.ok_or(HandOver::NoRoom)?;
-        let written = write_mappings(maps.arena(), offset, &mappings);
-        written.map(|_| offset).map_err(|_| HandOver::NoRoom)
+        match write_mappings(maps.arena(), offset, &mappings) {
+            Ok(_) => Ok(offset),
+            Err(_) => {
+                self.lists.remove(&mappings);
+                Err(HandOver::NoRoom)
+            }
+        }
     }
 
     /// Makes room for lists. That waits for walks, so it is rare.
@@ -197,19 +224,37 @@ impl Directory {
         if !self.lists.is_worn() || maps.wait_for_walks().is_err() {
             return;
         }
-        let used = self.processes.values();
-        let used = used.filter_map(|known| Some(known.published.ok()?.0));
-        self.lists.retain(&used.collect());
+        self.lists.retain(&self.used_lists());
+    }
+
+    /// The offsets of the lists that programs have.
+    fn used_lists(&self) -> HashSet<usize> {
+        let known = self.processes.values();
+        known
+            .filter_map(|known| Some(known.published.ok()?.0))
+            .collect()
+    }
+
+    /// Removes tables that nobody has mapped, if others have no room. Returns the files to load then.
+    pub(crate) fn make_room(
+        &mut self,
+        maps: &WalkMaps,
+        tables: &ArenaTables,
+        processes: &Processes,
+    ) -> Vec<Arc<ModuleFile>> {
+        if !tables.is_full() {
+            return Vec::new();
+        }
+        self.publish(maps, processes);
+        let listed = self.lists.records(&self.used_lists());
+        let mapped = processes.mapped_files().map(|file| file.number);
+        tables.make_room(&listed, &mapped.collect(), || maps.wait_for_walks())
     }
 
     /// Forgets processes that have exited, and takes back those that do not replace code any more.
     pub(crate) fn forget_ended(&mut self, maps: &WalkMaps, processes: &Processes) {
         self.processes.retain(|pid, _| {
-            let is_known = processes.known_space(*pid).is_some();
-            if !is_known {
-                maps.remove_process(*pid);
-            }
-            is_known
+            processes.known_space(*pid).is_some() || maps.remove_process(*pid).is_err()
         });
         for (pid, known) in &mut self.processes {
             let is_over = |replaced: Instant| replaced.elapsed() >= REPLACEMENT_PAUSE;
@@ -217,6 +262,59 @@ impl Directory {
                 known.replaced = None;
                 self.changed.insert(*pid);
             }
+            if known.published == Err(HandOver::NoRoom) {
+                self.changed.insert(*pid);
+            }
         }
+    }
+}
+
+/// Gives programs what is `wanted` of a process, of which they have what is `published`. Returns what they have then.
+fn replace(maps: &WalkMaps, pid: u32, published: Published, wanted: Published) -> Published {
+    if wanted == published {
+        return wanted;
+    }
+    let set = match wanted {
+        Ok((list, generation)) => {
+            let address = maps.arena().address() + list as u64;
+            maps.set_process(pid, address, generation)
+        }
+        Err(HandOver::UnknownProcess) => maps.remove_process(pid),
+        Err(reason) => maps.refuse_process(pid, reason),
+    };
+    match set {
+        Ok(()) => wanted,
+        // Programs must not keep a list whose memory is reused. Removal needs no memory.
+        Err(_) if maps.remove_process(pid).is_ok() => Err(HandOver::NoRoom),
+        Err(_) => published,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process for which there is no room is not known, whatever was known of it.
+    #[test]
+    #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+    fn processes_have_no_room_in_a_full_map() {
+        let maps = WalkMaps::new(1).unwrap();
+        let list = Ok((LISTS.start, 7));
+        let unknown = Err(HandOver::UnknownProcess);
+        let (mut known, mut pid) = (Vec::new(), 1);
+        while replace(&maps, pid, unknown, list) == list {
+            known.push(pid);
+            pid += 1;
+        }
+        assert_eq!(known.len(), 16_384);
+        assert_eq!(replace(&maps, pid, unknown, list), Err(HandOver::NoRoom));
+        let replaced = Err(HandOver::ReplacedCode);
+        assert_eq!(
+            replace(&maps, pid, unknown, replaced),
+            Err(HandOver::NoRoom)
+        );
+        assert_eq!(replace(&maps, 1, list, replaced), replaced);
+        assert_eq!(replace(&maps, 1, replaced, unknown), unknown);
+        assert_eq!(replace(&maps, pid, Err(HandOver::NoRoom), list), list);
     }
 }

@@ -1,18 +1,18 @@
-//! Which lists of mappings are in the arena, and where it is free for more.
+//! Which lists of mappings are in the arena.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use unspool_bpf_walk::ModuleMapping;
 
+use super::free_space::FreeSpace;
+
 /// The lists in a part of the arena. Equal ones are shared.
 #[derive(Debug)]
 pub(super) struct Lists {
-    part: Range<usize>,
+    free: FreeSpace,
     /// The places of lists, by their mappings.
     places: HashMap<Vec<ModuleMapping>, Range<usize>>,
-    /// Where the part is free.
-    gaps: Vec<Range<usize>>,
     /// The bytes that were reserved since the last [`Lists::retain`].
     reserved: usize,
 }
@@ -22,9 +22,8 @@ impl Lists {
     pub(super) fn new(part: Range<usize>) -> Lists {
         Lists {
             places: HashMap::new(),
-            gaps: vec![part.clone()],
+            free: FreeSpace::new(part),
             reserved: 0,
-            part,
         }
     }
 
@@ -36,38 +35,36 @@ impl Lists {
     /// Reserves room for a list, and returns its offset. `None` if there is none.
     pub(super) fn reserve(&mut self, mappings: Vec<ModuleMapping>) -> Option<usize> {
         let bytes = (mappings.len() + 1) * size_of::<ModuleMapping>();
-        let is_large = |gap: &Range<usize>| gap.len() >= bytes;
-        let number = self.gaps.iter().rposition(is_large)?;
-        let gap = self.gaps.get_mut(number)?;
-        let place = gap.start..gap.start + bytes;
-        gap.start = place.end;
-        if gap.start == gap.end {
-            self.gaps.swap_remove(number);
-        }
+        let place = self.free.reserve(bytes)?;
         self.reserved += bytes;
         let offset = place.start;
         self.places.insert(mappings, place);
         Some(offset)
     }
 
+    /// Removes a list that could not be written. Its place is free after the next [`Lists::retain`].
+    pub(super) fn remove(&mut self, mappings: &[ModuleMapping]) {
+        self.places.remove(mappings);
+    }
+
     /// Whether [`Lists::retain`] can make much room.
     pub(super) fn is_worn(&self) -> bool {
-        self.reserved >= self.part.len() / 4
+        self.reserved >= self.free.part_bytes() / 4
     }
 
     /// Removes all lists except those at the given offsets.
     pub(super) fn retain(&mut self, used: &HashSet<usize>) {
         self.places.retain(|_, place| used.contains(&place.start));
-        let mut places: Vec<_> = self.places.values().cloned().collect();
-        places.sort_unstable_by_key(|place| place.start);
-        let starts = std::iter::once(self.part.start).chain(places.iter().map(|place| place.end));
-        let ends = places
-            .iter()
-            .map(|place| place.start)
-            .chain([self.part.end]);
-        let gaps = starts.zip(ends).map(|(start, end)| start..end);
-        self.gaps = gaps.filter(|gap| !gap.is_empty()).collect();
+        self.free.retain(self.places.values().cloned());
         self.reserved = 0;
+    }
+
+    /// The records of tables in the lists at the given offsets.
+    pub(super) fn records(&self, used: &HashSet<usize>) -> HashSet<u64> {
+        let places = self.places.iter();
+        let lists = places.filter(|(_, place)| used.contains(&place.start));
+        let mappings = lists.flat_map(|(mappings, _)| mappings);
+        mappings.map(|mapping| mapping.record).collect()
     }
 }
 

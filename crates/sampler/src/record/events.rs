@@ -65,7 +65,7 @@ impl Events {
         scope: EventScope<'_>,
         notices: &mut Vec<RecordNotice>,
     ) -> Result<Events, RecordError> {
-        let cpus = cpus("online");
+        let cpus = cpus();
         let mut setup = EventAttr {
             event: options.event.clone().unwrap_or_else(PerfEvent::cycles),
             rate: options.rate,
@@ -347,16 +347,15 @@ fn find_event(
     }
 }
 
-/// The number of CPUs that there can ever be.
-pub(crate) fn possible_cpus() -> usize {
-    let last = cpus("possible").last().copied().unwrap_or(0);
+/// The number of the last CPU that is online, plus 1.
+pub(crate) fn online_cpus() -> usize {
+    let last = cpus().last().copied().unwrap_or(0);
     usize::try_from(last).unwrap_or(0) + 1
 }
 
-/// The CPUs that are `online` or `possible`.
-fn cpus(kind: &str) -> Vec<u32> {
-    let path = format!("/sys/devices/system/cpu/{kind}");
-    let text = fs::read_to_string(path).unwrap_or_default();
+/// The CPUs that are online.
+fn cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)

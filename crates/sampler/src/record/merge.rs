@@ -34,6 +34,13 @@ impl RingSource {
         let (header, bytes) = self.ring.first()?;
         Some(layout.time(header, bytes).unwrap_or(0))
     }
+
+    /// Passes on that records of mappings and tasks may be missing after the last one.
+    fn note_gap(&mut self, each: &mut impl FnMut(RingRecord<'_>)) {
+        if self.kind == RingKind::Tasks && self.ring.take_gap() {
+            each(RingRecord::Gap);
+        }
+    }
 }
 
 /// A record of any ring.
@@ -43,6 +50,8 @@ pub(crate) enum RingRecord<'r> {
     Event(RingKind, SampleId, &'r Record<'r>),
     /// Of a complete walk in the kernel.
     Walk(&'r WalkRecord<'r>),
+    /// None: records of mappings and tasks may be missing here.
+    Gap,
 }
 
 /// The longest time in nanoseconds between a record's timestamp and when it can be read.
@@ -101,11 +110,13 @@ pub(crate) fn take(
             Ok(()) => {}
             Err(_) => damaged += 1,
         }
+        source.note_gap(&mut each);
         firsts.extend(source.first_time().map(|time| Reverse((time, number))));
     }
     let mut has_young_tasks = false;
     for source in sources {
         source.ring.release();
+        source.note_gap(&mut each);
         has_young_tasks |= source.kind == RingKind::Tasks && source.first_time().is_some();
     }
     TakeSummary {

@@ -76,6 +76,14 @@ impl ProcessNames {
         }
     }
 
+    /// Forgets names and parents that the system can be asked for: records are missing.
+    pub(crate) fn forget(&mut self) {
+        if self.is_live {
+            self.names.clear();
+            self.parents.clear();
+        }
+    }
+
     /// Created processes that still run: no record reports their exit, and the system has them.
     pub(crate) fn still_running(&self) -> Vec<ChildProcess> {
         let is_there = |pid: &&u32| !self.system_file(&format!("{pid}/stat")).is_empty();

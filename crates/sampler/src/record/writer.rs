@@ -1,6 +1,6 @@
 //! Writes a profile from records.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -31,6 +31,10 @@ pub(crate) struct RecordWriter<W: Write> {
     ids: HashMap<u32, ProcessId>,
     threads: HashMap<u32, ThreadEntry>,
     code_seen: CodeSeen,
+    /// The threads whose names may have changed without a record.
+    renamed: HashSet<u32>,
+    /// The records of mappings and tasks that the kernel had no room for.
+    lost_task_records: u64,
     /// The arguments of functions, if they are recorded.
     arguments: Option<ArgumentRecorder>,
     /// The blocked threads, by their IDs.
@@ -53,6 +57,10 @@ pub(crate) struct WrittenProfile<W> {
     pub(crate) completeness: Completeness,
     /// Why files could not be used.
     pub(crate) unusable: Vec<Arc<FileProblem>>,
+    /// The records of mappings and tasks that the kernel had no room for.
+    pub(crate) lost_task_records: u64,
+    /// The jitdumps that were not read to their ends.
+    pub(crate) cut_jitdumps: u64,
     /// The walks in the kernel that were not used.
     pub(crate) outdated_walks: u64,
     /// How walks in the kernel compare with those of copies.
@@ -90,6 +98,8 @@ impl<W: Write> RecordWriter<W> {
             ids: HashMap::new(),
             threads: HashMap::new(),
             code_seen: CodeSeen::default(),
+            renamed: HashSet::new(),
+            lost_task_records: 0,
             arguments: None,
             blocked: HashMap::new(),
             directory: None,
@@ -139,6 +149,10 @@ impl<W: Write> RecordWriter<W> {
         match record {
             Record::Sample(sample) => return self.sample(kind, sample_id, sample),
             Record::Switch { out: false, .. } => return self.resume(sample_id),
+            Record::Lost { count } if kind == RingKind::Tasks => {
+                self.lost_task_records += count;
+                self.forget_tasks();
+            }
             Record::Lost { count } => {
                 self.writer.lost(&LostSamples {
                     time,
@@ -187,6 +201,20 @@ impl<W: Write> RecordWriter<W> {
         Ok(())
     }
 
+    /// Forgets what records of mappings, processes and threads have said, since some are missing. It
+    /// is read from the system when it is next needed.
+    pub(crate) fn forget_tasks(&mut self) {
+        self.processes.forget();
+        self.process_names.forget();
+        self.renamed.extend(self.threads.keys());
+        for process in self.ids.values() {
+            self.writer.mappings_changed(*process);
+        }
+        if let Some(directory) = &mut self.directory {
+            directory.begin_all();
+        }
+    }
+
     fn end_process(&mut self, pid: u32, time: Time) {
         if let Some(process) = self.ids.remove(&pid) {
             self.name_jit_code(pid, process);
@@ -220,8 +248,11 @@ impl<W: Write> RecordWriter<W> {
     }
 
     fn thread(&mut self, pid: u32, tid: u32, time: Time, name: Option<&str>) -> ThreadEntry {
-        if let Some(thread) = self.threads.get(&tid) {
-            return *thread;
+        if let Some(thread) = self.threads.get(&tid).copied() {
+            if self.renamed.remove(&tid) {
+                self.rename(pid, tid, thread);
+            }
+            return thread;
         }
         let process = self.process(pid, time);
         let id = self.writer.thread(&ProfileThread {
@@ -234,6 +265,20 @@ impl<W: Write> RecordWriter<W> {
         let thread = ThreadEntry { id, process };
         self.threads.insert(tid, thread);
         thread
+    }
+
+    /// Writes the name that a thread has now.
+    fn rename(&mut self, pid: u32, tid: u32, thread: ThreadEntry) {
+        let name = self.process_names.name(pid, tid);
+        if name.is_empty() {
+            return;
+        }
+        if pid == tid {
+            let renamed = ProfileUpdate::ProcessName(thread.process, name.clone());
+            self.writer.update(&renamed);
+        }
+        self.writer
+            .update(&ProfileUpdate::ThreadName(thread.id, name));
     }
 
     fn sample(
@@ -367,16 +412,22 @@ impl<W: Write> RecordWriter<W> {
     pub(crate) fn publish(&mut self, walk: &KernelWalk) {
         if let Some(directory) = &mut self.directory {
             if walk.tables.take_changed() {
-                directory.change_all();
+                directory.change_loading();
+            }
+            if directory.take_waiting() {
+                walk.tables.hurry();
             }
             directory.publish(&walk.maps, &self.processes);
         }
     }
 
-    /// Forgets processes that have exited.
+    /// Forgets processes that have exited, and tables if there is no room for others.
     pub(crate) fn forget_ended(&mut self, walk: &KernelWalk) {
         if let Some(directory) = &mut self.directory {
             directory.forget_ended(&walk.maps, &self.processes);
+            for file in directory.make_room(&walk.maps, &walk.tables, &self.processes) {
+                self.processes.load_table(&file);
+            }
         }
     }
 
@@ -400,9 +451,9 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
-    /// Reads code in memory without a file again when it is next needed.
-    pub(crate) fn forget_anonymous_code(&mut self) {
-        self.processes.forget_anonymous_code();
+    /// Looks at generated code again when it is next needed.
+    pub(crate) fn refresh_generated_code(&mut self) {
+        self.processes.refresh_generated_code();
     }
 
     /// Writes the pending rows.
@@ -417,6 +468,8 @@ impl<W: Write> RecordWriter<W> {
         WrittenProfile {
             completeness: self.completeness(),
             unusable: self.code_seen.problems(),
+            lost_task_records: self.lost_task_records,
+            cut_jitdumps: self.processes.cut_jitdumps(),
             outdated_walks: self.outdated_walks,
             comparison: self
                 .comparer

@@ -121,6 +121,20 @@ static __attribute__((noinline)) void deeper(int left) {
 void down(int left) { deeper(left); sink++; }
 "#;
 
+/// Maps a file's code again and again, for as long as it is not killed.
+const FLOOD: &str = r#"
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int count, char **paths) {
+    alarm(20);
+    int file = open(paths[1], O_RDONLY);
+    for (;;)
+        if (mmap((char *)0x100000000000, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, file, 0)
+            == MAP_FAILED) return 1;
+}
+"#;
+
 struct TestProgram {
     path: PathBuf,
     /// Its functions by address: the start, and one past the end.
@@ -547,6 +561,37 @@ fn programs_that_are_begun_by_others_are_followed() {
         .map(|process| process.pid)
         .collect();
     assert!((2..=4).contains(&pids.len()), "{pids:?}");
+}
+
+/// Whoever maps files without end makes the kernel lose records of others' programs.
+#[test]
+fn mappings_without_records_are_read_again() {
+    let program = TestProgram::build("flooded", &[]);
+    let flood = TestProgram::from_text(FLOOD, "flood", &[]);
+    // A record has the path.
+    let names = vec!["x".repeat(240); 15].join("/");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(names);
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("file");
+    fs::write(&file, [0; 4096]).unwrap();
+    let script = "\"$0\" \"$1\" & one=$!; \"$0\" \"$1\" & other=$!
+        for time in 1 2 3; do \"$2\" 12 fork; done; kill $one $other";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(&flood.path);
+    command.arg(&file).arg(&program.path);
+    let (summary, profile) = record("flooded", RecordTarget::Command(command), options());
+    assert!(summary.lost_task_records > 0);
+    assert_stacks(&program, &profile, 12);
+    let (mut own, mut known) = (0, 0);
+    for sample in profile.samples() {
+        let process = profile.thread(sample.thread).unwrap().process;
+        if profile.process(process).unwrap().name == "flooded" {
+            own += 1;
+            let names = program.names(&profile, sample);
+            known += usize::from(names.iter().any(|name| name != "?"));
+        }
+    }
+    assert!(known * 10 > own * 9, "{known} of {own}");
 }
 
 #[test]

@@ -81,6 +81,19 @@ impl<'a> RecordReport<'a> {
                 summary.completeness.rate.remedy()
             ));
         }
+        if summary.lost_task_records > 0 {
+            self.notice(&format_args!(
+                "{} records of mappings and processes were lost: the machine was too busy: what \
+                 they say was read from /proc, and a stack can lack frames",
+                GroupedDigits(summary.lost_task_records)
+            ));
+        }
+        if summary.cut_jitdumps > 0 {
+            self.notice(&format_args!(
+                "{} jitdumps exceed a limit (docs/security.md): later code has no names",
+                GroupedDigits(summary.cut_jitdumps)
+            ));
+        }
         if summary.completeness.samples() == 0 {
             self.notice(&self.why_empty());
         }
@@ -169,7 +182,9 @@ impl<'a> RecordReport<'a> {
             "duration_seconds": summary.elapsed.as_secs_f64(),
             "samples": completeness.samples(),
             "lost_records": completeness.lost,
+            "lost_task_records": summary.lost_task_records,
             "unreadable_records": summary.damaged,
+            "cut_jitdumps": summary.cut_jitdumps,
             "error": summary.failure.as_ref().map(ToString::to_string),
             "completeness": report::complete(completeness),
             "walks": summary.walks.as_ref().map(walks),
@@ -194,6 +209,7 @@ fn walks(summary: &WalkSummary) -> serde_json::Value {
         "complete": counts.complete,
         "outdated": summary.outdated,
         "missed": summary.missed,
+        "tables_without_room": summary.tables_without_room,
         "frames": counts.frames,
         "nanoseconds": counts.nanoseconds,
         "longest_nanoseconds": counts.longest_ns,
