@@ -58,13 +58,15 @@ pub enum FindingCode {
     SframeEntry,
     /// An instruction is not known.
     UnknownInstruction,
+    /// Too many steps would be needed.
+    GivenUp,
 }
 
 /// Sections of `docs/diagnostics.md` for all kinds.
 const DIAGNOSTICS: &str = include_str!("../diagnostics.md");
 
 /// All kinds, numbered from 1: name and summary.
-const CODES: [(FindingCode, &str, &str); 20] = [
+const CODES: [(FindingCode, &str, &str); 21] = [
     (
         FindingCode::CfaOffset,
         "cfa-offset",
@@ -164,6 +166,11 @@ const CODES: [(FindingCode, &str, &str); 20] = [
         FindingCode::UnknownInstruction,
         "unknown-instruction",
         "it is not known what an instruction does",
+    ),
+    (
+        FindingCode::GivenUp,
+        "given-up",
+        "the check takes too many steps",
     ),
 ];
 
@@ -348,6 +355,9 @@ impl Finding {
             (FindingCode::UnknownInstruction, _) => {
                 "this instruction is not known: no row of the function is proven".to_owned()
             }
+            (FindingCode::GivenUp, _) => {
+                "checking this function takes too many steps: none of its rows is proven".to_owned()
+            }
             (FindingCode::SignalFrame, "") => {
                 "the entry must begin a byte before the signal's return: it is looked up at the return address less 1".to_owned()
             }
@@ -438,6 +448,13 @@ pub(crate) fn unit_findings(subject: &CheckSubject<'_>, report: &UnitReport) -> 
     let unreached = unreached.filter(|at| subject.origin_at(**at) == CodeOrigin::HandWritten);
     findings
         .extend(unreached.map(|at| Finding::new(*at, FindingCode::Unreached, Severity::Unproven)));
+    if let Some(row) = report.rows.first().filter(|_| report.is_given_up) {
+        findings.push(Finding::new(
+            row.start,
+            FindingCode::GivenUp,
+            Severity::Unproven,
+        ));
+    }
     let unknown = report.unknown_insns.iter();
     findings.extend(
         unknown.map(|at| Finding::new(*at, FindingCode::UnknownInstruction, Severity::Unproven)),

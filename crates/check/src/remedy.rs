@@ -61,7 +61,7 @@ impl Finding {
             FindingCode::Unreached => {
                 "step through it with a debugger; code that is entered from elsewhere can have an entry of its own".to_owned()
             }
-            FindingCode::UnknownInstruction => {
+            FindingCode::UnknownInstruction | FindingCode::GivenUp => {
                 "unspool check --run or --call shows by single-stepping whether its rows are right".to_owned()
             }
             FindingCode::Allow => "write a code and a reason, or remove the comment".to_owned(),

@@ -9,7 +9,7 @@ use unspool_code_analysis::{Analyzer, Lifter, ReturnBehavior};
 use unspool_rows::Vaddr;
 
 use crate::coverage::ReachedOutside;
-use crate::finding::{self, Finding, FindingCode};
+use crate::finding::{self, Finding, FindingCode, Severity};
 use crate::origin::CodeOrigin;
 use crate::path::JumpEdge;
 use crate::row_checker::Verdict;
@@ -137,11 +137,14 @@ impl CheckReport {
         let wrong = places.iter().filter_map(|at| subject.row_at(*at)).collect();
         let mut report = CheckReport::check_units(subject, threads, &wrong, &progress);
         // What callers rely on is known for certain once the function was checked, and its callees.
-        for _ in 0..MAX_CHECKS {
-            if !report.teach(subject) {
+        let mut checks = 1;
+        while report.update_program(subject) {
+            report = CheckReport::check_units(subject, threads, &wrong, &progress);
+            checks += 1;
+            if checks == MAX_CHECKS {
+                report.withdraw_proof(subject);
                 break;
             }
-            report = CheckReport::check_units(subject, threads, &wrong, &progress);
         }
         // Other findings in their entries have the same cause.
         let extent = |at: Vaddr| subject.program().index_containing(at.0);
@@ -169,14 +172,57 @@ impl CheckReport {
         report
     }
 
-    /// Tells a subject how its functions return, and how they are entered. Returns whether that is
-    /// new.
-    fn teach(&self, subject: &mut CheckSubject<'_>) -> bool {
-        let has_new_returns = subject.set_return_behaviors(&self.exits, &self.other_exits);
+    /// Sets how the functions of a subject return, and how they are entered. Returns whether that
+    /// is new.
+    fn update_program(&self, subject: &mut CheckSubject<'_>) -> bool {
+        let has_new_returns = self.settle_returns(subject);
         let has_links =
             subject.find_link_registers(&self.jumps_with_address, &self.entry_register_jumps);
         let has_parts = subject.find_parts(&self.jumps_with_frame);
         has_new_returns || has_links || has_parts
+    }
+
+    /// Sets how functions return: those that name a function whose returns are new are checked
+    /// again, until nothing is new. Returns whether anything was.
+    fn settle_returns(&self, subject: &mut CheckSubject<'_>) -> bool {
+        let mut changed = subject.set_return_behaviors(&self.exits, &self.other_exits);
+        let Some(mut unit_checker) = UnitChecker::new(subject.table().abi()) else {
+            return false;
+        };
+        let is_new = !changed.is_empty();
+        let units = if is_new {
+            subject.referring_units()
+        } else {
+            BTreeMap::new()
+        };
+        while !changed.is_empty() {
+            let affected: BTreeSet<usize> = (changed
+                .iter()
+                .filter_map(|index| units.get(index))
+                .flatten()
+                .copied())
+            .collect();
+            changed.clear();
+            for unit in affected {
+                let mut report = subject.check_unit(&mut unit_checker, unit);
+                report.exits.append(&mut report.tail_calls);
+                changed.extend(subject.set_return_behaviors(&report.exits, &report.other_exits));
+            }
+        }
+        is_new
+    }
+
+    /// Takes all proofs back: not all is known that functions rely on.
+    fn withdraw_proof(&mut self, subject: &CheckSubject<'_>) {
+        let totals = &mut self.totals;
+        totals.unproven += core::mem::take(&mut totals.proven);
+        totals.proven_cfa = 0;
+        totals.assuming_bounds = 0;
+        totals.assuming_noreturn = 0;
+        let extents = subject.program().extents().iter();
+        let starts = extents.map(|extent| Vaddr(extent.start));
+        let findings = starts.map(|at| Finding::new(at, FindingCode::GivenUp, Severity::Unproven));
+        self.findings.extend(findings);
     }
 
     /// Drops findings that exist only because a function was checked as if called, although another
@@ -237,6 +283,7 @@ impl CheckReport {
                     part.entry_register_jumps
                         .extend(report.entry_register_jumps);
                     part.exits.extend(report.exits);
+                    part.exits.extend(report.tail_calls);
                     part.other_exits.extend(report.other_exits);
                     part.entered_with_frame.extend(report.entered_with_frame);
                     part.jumps_with_frame.extend(report.jumps_with_frame);
@@ -281,8 +328,9 @@ impl CheckReport {
     }
 }
 
-/// How often a file is checked again with what the last time showed: by the depth of calls.
-const MAX_CHECKS: usize = 4;
+/// How often a file is checked, each time with more known about how its functions are entered. Then
+/// nothing is proven.
+const MAX_CHECKS: usize = 16;
 
 /// Number of units in a thread's batch.
 const UNITS_PER_BATCH: usize = 64;

@@ -100,6 +100,8 @@ pub struct CheckSubject<'f> {
     link_registers: BTreeMap<u64, u8>,
     /// Labels inside entries that are entered as their rows say, and not by calls.
     declared_entries: BTreeSet<u64>,
+    /// How often the known behavior of each function has changed.
+    behavior_changes: BTreeMap<usize, u32>,
     pub(crate) row_checker: RowChecker<'f>,
 }
 
@@ -140,6 +142,7 @@ impl<'f> CheckSubject<'f> {
             program,
             link_registers: BTreeMap::new(),
             declared_entries: BTreeSet::new(),
+            behavior_changes: BTreeMap::new(),
             row_checker,
             symbols,
             lines: None,
@@ -197,18 +200,11 @@ impl<'f> CheckSubject<'f> {
     /// The targets of all direct calls.
     pub(crate) fn called_addresses(&self) -> BTreeSet<u64> {
         let mut called = BTreeSet::new();
-        let image = ElfCodeImage(self.file);
-        let Some(mut lifter) = Lifter::new(self.table().abi()) else {
-            return called;
-        };
-        for extent in self.program.extents() {
-            let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
-            lifter.scan(bytes, extent.start, |_, seen| {
-                if let ScanEvent::Flow(Flow::Call(to)) = seen {
-                    called.insert(to);
-                }
-            });
-        }
+        self.visit_references(|_, kind, to| {
+            if kind == ReferenceKind::Call {
+                called.insert(to);
+            }
+        });
         called
     }
 
@@ -404,34 +400,99 @@ impl<'f> CheckSubject<'f> {
         self.row_checker.abi_info
     }
 
-    /// Sets returns of functions, with their behavior, and other exits. Returns whether that is new
-    /// for callers.
+    /// Sets returns of functions, with their behavior, and other exits. Returns the indexes of the
+    /// functions for which that is new.
     pub(crate) fn set_return_behaviors(
         &mut self,
         exits: &[(Vaddr, ReturnBehavior)],
         others: &[Vaddr],
-    ) -> bool {
-        let mut ways: BTreeMap<usize, ReturnBehavior> = BTreeMap::new();
+    ) -> Vec<usize> {
+        let mut behaviors: BTreeMap<usize, ReturnBehavior> = BTreeMap::new();
         for (at, returns) in exits {
-            if let Some(place) = self.program.index_containing(at.0) {
-                let way = ways.entry(place).or_insert(*returns);
-                *way = way.join(*returns);
+            let returns = match returns {
+                ReturnBehavior::Pops(0) => ReturnBehavior::ABI_REGISTERS,
+                other => *other,
+            };
+            if let Some(index) = self.program.index_containing(at.0) {
+                let known = behaviors.entry(index).or_insert(returns);
+                *known = known.join(returns);
             }
         }
         for at in others {
-            let place = self.program.index_containing(at.0);
-            if let Some(way) = place.and_then(|place| ways.get_mut(&place)) {
-                // Registers preserved at other exits are not known.
-                *way = way.join(ReturnBehavior::ABI_REGISTERS);
+            let index = self.program.index_containing(at.0);
+            if let Some(known) = index.and_then(|index| behaviors.get_mut(&index)) {
+                *known = known.without_kept();
             }
         }
-        let learned = ways.into_iter().map(|(place, returns)| match returns {
-            ReturnBehavior::ABI_REGISTERS => self
-                .program
-                .set_return_behavior(place, ReturnBehavior::Pops(0)),
-            returns => self.program.set_return_behavior(place, returns),
+        let mut changed = Vec::new();
+        for (index, returns) in behaviors {
+            let returns = match returns {
+                ReturnBehavior::ABI_REGISTERS => ReturnBehavior::Pops(0),
+                other if other.breaks_abi() && self.has_inner_functions(index) => {
+                    other.of_some_entry()
+                }
+                other => other,
+            };
+            let changes = self.behavior_changes.entry(index).or_default();
+            let returns = if *changes < MAX_BEHAVIOR_CHANGES {
+                returns
+            } else {
+                ReturnBehavior::Unknown
+            };
+            if self.program.set_return_behavior(index, returns) {
+                *changes += 1;
+                changed.push(index);
+            }
+        }
+        changed
+    }
+
+    /// Whether calls lead into the middle of an extent.
+    fn has_inner_functions(&self, index: usize) -> bool {
+        let Some(extent) = self.program.extents().get(index) else {
+            return false;
+        };
+        let (image, lifter) = (ElfCodeImage(self.file), Lifter::new(self.table().abi()));
+        let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
+        let mut is_any = !(self.program)
+            .extra_entries_in(extent.start + 1..extent.end)
+            .is_empty();
+        if let Some(mut lifter) = lifter.filter(|_| !is_any) {
+            lifter.scan(bytes, extent.start, |_, seen| {
+                is_any |= matches!(seen, ScanEvent::Flow(Flow::Call(to))
+                    if extent.start < to && to < extent.end);
+            });
+        }
+        is_any
+    }
+
+    /// For each function, by its index, the units with an instruction that names it.
+    pub(crate) fn referring_units(&self) -> BTreeMap<usize, BTreeSet<usize>> {
+        let mut units: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        self.visit_references(|from, _, to| {
+            let index = self.program.index_containing(to);
+            if let Some((index, unit)) = index.zip(self.program.unit_of(from)) {
+                units.entry(index).or_default().insert(unit);
+            }
         });
-        learned.fold(false, |any, changed| any | changed)
+        units
+    }
+
+    /// Visits what instructions name: the start of the extent, the kind, the address.
+    fn visit_references(&self, mut visit: impl FnMut(u64, ReferenceKind, u64)) {
+        let image = ElfCodeImage(self.file);
+        let Some(mut lifter) = Lifter::new(self.table().abi()) else {
+            return;
+        };
+        for extent in self.program.extents() {
+            let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
+            lifter.scan(bytes, extent.start, |_, seen| match seen {
+                ScanEvent::Flow(Flow::Call(to)) => visit(extent.start, ReferenceKind::Call, to),
+                ScanEvent::Flow(Flow::Jump(to) | Flow::Branch { to, .. })
+                | ScanEvent::AddressTaken(to) => visit(extent.start, ReferenceKind::Other, to),
+                _ => {}
+            });
+        }
     }
 
     /// The entry of a program's extent.
@@ -455,6 +516,17 @@ impl<'f> CheckSubject<'f> {
         landings.sort_by_key(|landing| landing.start);
         landings
     }
+}
+
+/// How often the known behavior of a function may change. Then nothing is known any more behind its
+/// calls, so that nothing is proven there. Registers only become lost, one after another.
+const MAX_BEHAVIOR_CHANGES: u32 = 64;
+
+/// How an instruction names an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReferenceKind {
+    Call,
+    Other,
 }
 
 /// The decoder for the code of a file with this ABI.

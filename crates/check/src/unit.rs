@@ -88,6 +88,8 @@ pub struct UnitReport {
     pub unreached: Vec<Vaddr>,
     /// Returns of functions to their callers, and their behavior.
     pub exits: Vec<(Vaddr, ReturnBehavior)>,
+    /// Jumps to other functions in place of a return, and what callers find behind those.
+    pub(crate) tail_calls: Vec<(Vaddr, ReturnBehavior)>,
     /// Other exits of extents; not all of them in compiled code.
     pub other_exits: Vec<Vaddr>,
     /// Functions of other units that this one continues in with another CFA than their first rows
@@ -102,6 +104,8 @@ pub struct UnitReport {
     /// Whether a store to the stack uses an index or a number that only a run knows: proven rows
     /// hold if it is inside its array.
     pub assumes_bounds: bool,
+    /// Whether the analysis took too many steps: nothing is known.
+    pub is_given_up: bool,
     /// Reached instructions that are not known. Whatever control does behind them is not judged.
     pub unknown_insns: Vec<Vaddr>,
     /// Calls of unknown functions that are assumed not to return: the rows behind them contradict
@@ -126,6 +130,7 @@ impl UnitReport {
     pub(crate) fn is_clear(&self) -> bool {
         let places = [&self.unreached, &self.misaligned_rows, &self.unknown_insns];
         self.discrepancies.is_empty()
+            && !self.is_given_up
             && self.fall_through_ends.is_empty()
             && places.iter().all(|places| places.is_empty())
     }
@@ -232,7 +237,7 @@ impl CheckSubject<'_> {
             is_call: code.flow(from).is_some_and(Flow::is_call),
             cfa: self.row_checker.cfa_value().distance_from(sp),
         };
-        let meeting = |conflict: &StackHeightConflict| HeightConflict {
+        let height_conflict = |conflict: &StackHeightConflict| HeightConflict {
             at: Vaddr(code.range(conflict.at).start),
             paths: [
                 path(conflict.first_from, conflict.first),
@@ -240,13 +245,14 @@ impl CheckSubject<'_> {
             ],
         };
         let mut report = UnitReport {
-            conflicts: analysis.conflicts().iter().map(meeting).collect(),
+            conflicts: analysis.conflicts().iter().map(height_conflict).collect(),
             rows,
             assumes_bounds: analysis.assumes_bounds(),
+            is_given_up: analysis.is_given_up(),
             ..UnitReport::default()
         };
         let next_entry = self.check_rows(unit, &analysis, premises, &mut report);
-        if !report.unknown_insns.is_empty() {
+        if report.is_given_up || !report.unknown_insns.is_empty() {
             report.leave_open();
         }
         let origin = self.origin_of_unit(unit);
@@ -310,9 +316,9 @@ impl CheckSubject<'_> {
             let row = behind
                 .checked_sub(1)
                 .and_then(|row| report.rows.get_mut(row));
-            let mut meetings = report.conflicts.iter();
+            let mut conflicts = report.conflicts.iter();
             if let Some(known) = row.and_then(|row| row.verdicts.as_mut())
-                && meetings.any(|conflict| conflict.at == discrepancy.address)
+                && conflicts.any(|conflict| conflict.at == discrepancy.address)
             {
                 known.cfa = Verdict::Refuted;
             }
@@ -622,19 +628,6 @@ impl CheckSubject<'_> {
         code.ids().filter_map(move |insn| leaves(&insn))
     }
 
-    /// How a function treats registers that returns in a state, and keeps some more.
-    fn register_behavior(&self, kept: u64, state: &AbstractState) -> ReturnBehavior {
-        let lost = self.unrestored_registers(state);
-        let is_address = |register: &&u8| state.get(**register).is_address();
-        let addresses = self.abi_info().preserved.iter().filter(is_address);
-        let addresses = addresses.fold(0, |all, register| all | 1 << (register & 63));
-        ReturnBehavior::Registers {
-            kept,
-            lost,
-            unknown: lost & addresses,
-        }
-    }
-
     /// The preserved registers without their entry values: bit n stands for register n.
     fn unrestored_registers(&self, state: &AbstractState) -> u64 {
         let is_lost = |register: &&u8| {
@@ -727,6 +720,8 @@ pub(crate) struct RowWalk<'w, 's> {
     is_entry_confirmed: bool,
     /// Origin of the unit.
     origin: CodeOrigin,
+    /// Whether jumps to other functions matter: to their rows, or to the callers of this one.
+    follows_jumps: bool,
 }
 
 impl<'w, 's> RowWalk<'w, 's> {
@@ -737,6 +732,7 @@ impl<'w, 's> RowWalk<'w, 's> {
     ) -> RowWalk<'w, 's> {
         let extents = subject.program().unit(unit);
         let (starts, ends) = extents.map(|extent| (extent.start, extent.end)).unzip();
+        let origin = subject.origin_of_unit(unit);
         let mut walk = RowWalk {
             subject,
             starts,
@@ -755,7 +751,8 @@ impl<'w, 's> RowWalk<'w, 's> {
             linked_jump: None,
             suggested_entry: None,
             is_entry_confirmed: false,
-            origin: subject.origin_of_unit(unit),
+            origin,
+            follows_jumps: origin == CodeOrigin::HandWritten || subject.program().breaks_abi(),
         };
         walk.read_row();
         walk
@@ -808,7 +805,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             written: self.reads,
             end: self.row_end,
             calls: self.reads & self.subject.abi_info().clobbered != 0,
-            jumps: self.origin == CodeOrigin::HandWritten,
+            jumps: self.follows_jumps,
         }
     }
 
@@ -845,6 +842,9 @@ impl<'w, 's> RowWalk<'w, 's> {
             self.report
                 .fall_through_ends
                 .push([range.start, range.end].map(Vaddr));
+        }
+        if self.follows_jumps {
+            self.note_tail_call(analysis, insn, state);
         }
         if self.origin == CodeOrigin::HandWritten {
             self.visit_successor_functions(analysis, insn, state);
@@ -928,17 +928,16 @@ impl<'w, 's> RowWalk<'w, 's> {
         let cfa =
             AbstractValue::entry_value(abi_info.stack_pointer).plus(abi_info.call_pushes.into());
         let popped = left.distance_from(cfa)?;
+        if self.origin == CodeOrigin::HandWritten {
+            let registers = self.register_behavior(state);
+            match (behind, popped) {
+                (0, 0) => return Some(registers),
+                _ if registers.breaks_abi() => return Some(ReturnBehavior::Unknown),
+                _ => {}
+            }
+        }
         if behind > 0 {
             return (popped == 0).then_some(ReturnBehavior::SkipsData(behind));
-        }
-        if popped == 0 && self.origin == CodeOrigin::HandWritten {
-            let registers = (0..64).filter(|register| abi_info.clobbered >> register & 1 != 0);
-            let kept = registers
-                .filter(|register| state.get(*register) == AbstractValue::entry_value(*register));
-            return Some(
-                self.subject
-                    .register_behavior(kept.fold(0, |all, register| all | 1 << register), state),
-            );
         }
         if let Ok(pops) = u16::try_from(popped) {
             return Some(ReturnBehavior::Pops(pops));
@@ -964,7 +963,6 @@ impl<'w, 's> RowWalk<'w, 's> {
         match flow {
             Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
                 self.note_jump_with_address(analysis, to, state);
-                self.note_tail_call(range.start, to, state);
                 self.check_entry_with_frame(analysis, &range, to, state);
             }
             Some(Flow::IndirectJump(register)) => {
@@ -995,21 +993,125 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// Notes a call in place of a return: the callee does not restore what this function has
-    /// changed.
-    fn note_tail_call(&mut self, at: u64, to: u64, state: &AbstractState) {
-        let (sp, program) = (
-            self.subject.abi_info().stack_pointer,
-            self.subject.program(),
-        );
-        let is_own = program.index_containing(to) == program.index_containing(at);
-        let is_function = program.extent_at(to).is_none() || program.starts_function(to);
-        let is_tail_call =
-            is_function && !is_own && state.get(sp) == AbstractValue::entry_value(sp);
-        let behavior = self.subject.register_behavior(0, state);
-        if is_tail_call && behavior != ReturnBehavior::ABI_REGISTERS {
-            self.report.exits.push((Vaddr(at), behavior));
+    /// How a function treats registers that returns in a state. A register with an unknown value
+    /// counts as preserved, unless the row at the return denies that.
+    fn register_behavior(&self, state: &AbstractState) -> ReturnBehavior {
+        let abi_info = self.subject.abi_info();
+        let kept = register_set(|register| {
+            abi_info.clobbered >> register & 1 != 0
+                && state.get(register) == AbstractValue::entry_value(register)
+        });
+        let denied = self.undefined_registers();
+        let denied =
+            denied & register_set(|register| state.get(register) == AbstractValue::UNKNOWN);
+        let lost = self.subject.unrestored_registers(state);
+        // A stack address may be the same, computed anew.
+        let addresses = register_set(|register| state.get(register).is_address());
+        ReturnBehavior::Registers {
+            kept,
+            lost: lost | denied,
+            unknown: lost & addresses | denied,
         }
+    }
+
+    /// The preserved registers that the present row says are lost.
+    fn undefined_registers(&self) -> u64 {
+        let abi_info = self.subject.abi_info();
+        register_set(|register| {
+            abi_info.preserved.contains(&register)
+                && self.declared.is_some_and(|row| {
+                    row.rule_for(Aspect::Register(register), abi_info) == RuleLocation::Undefined
+                })
+        })
+    }
+
+    /// Notes a jump to another function in place of a return: what that one does counts as this
+    /// one's, and nobody restores what this one has changed.
+    fn note_tail_call(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &AbstractState) {
+        let (range, program) = (analysis.code().range(insn), self.subject.program());
+        let sp = self.subject.abi_info().stack_pointer;
+        let to = match analysis.code().flow(insn) {
+            _ if state.get(sp) != AbstractValue::entry_value(sp) => return,
+            Some(Flow::Jump(to) | Flow::Branch { to, .. }) => Some(to),
+            Some(Flow::IndirectJump(register)) => {
+                let target = analysis.state_after(insn, state).get(register);
+                let column = self.subject.abi_info().return_address;
+                let is_return = target.bytes_past_return_address(column).is_some();
+                if is_return || self.leads_inside(analysis, target) {
+                    return;
+                }
+                let pointed_to = || self.subject.pointed_to(target);
+                target.as_constant().or_else(pointed_to)
+            }
+            _ => return,
+        };
+        let is_own = to.is_some_and(|to| {
+            program.index_containing(to) == program.index_containing(range.start)
+        });
+        let is_function =
+            to.is_none_or(|to| program.extent_at(to).is_none() || program.is_call_target(to));
+        if is_own || !is_function {
+            return;
+        }
+        let returns = to.and_then(|to| program.returns(to));
+        let exit = match returns {
+            Some(ReturnBehavior::Never) => None,
+            Some(ReturnBehavior::SkipsData(_) | ReturnBehavior::Unknown) => returns,
+            // A compiler's function preserves what it has to.
+            _ if self.origin == CodeOrigin::Compiler => returns
+                .filter(|returns| returns.breaks_abi())
+                .map(ReturnBehavior::without_kept),
+            _ => {
+                let column = AbstractValue::entry_value(self.subject.abi_info().return_address);
+                let behind = analysis.state_after_tail_call(state, returns);
+                let exit = self.exit(column, &behind, behind.get(sp));
+                exit.map(|exit| self.with_callee(exit, to, returns))
+            }
+        };
+        let exit = exit.map(|exit| (Vaddr(range.start), exit));
+        self.report.tail_calls.extend(exit);
+    }
+
+    /// The behavior of a function that ends with a jump to `to`, which returns so. If it is not
+    /// known where the jump leads, a register that the row finds may be restored there.
+    fn with_callee(
+        &self,
+        exit: ReturnBehavior,
+        to: Option<u64>,
+        callee: Option<ReturnBehavior>,
+    ) -> ReturnBehavior {
+        let ReturnBehavior::Registers {
+            kept,
+            lost,
+            unknown,
+        } = exit
+        else {
+            return exit;
+        };
+        let (also, too) = match callee {
+            Some(ReturnBehavior::Registers { lost, unknown, .. }) => (lost, unknown),
+            _ => (0, 0),
+        };
+        let perhaps = if to.is_none() {
+            lost & !self.undefined_registers()
+        } else {
+            0
+        };
+        ReturnBehavior::Registers {
+            kept,
+            lost: lost | also,
+            unknown: unknown | too | perhaps,
+        }
+    }
+
+    /// Whether a jump leads through a table to instructions of the unit.
+    fn leads_inside(&self, analysis: &Analysis<'_>, target: AbstractValue) -> bool {
+        let ValueFact::TableTarget(table) = target.fact() else {
+            return false;
+        };
+        let image = ElfCodeImage(self.subject.file());
+        let mut targets = self.subject.program().jump_table_targets(table, &image);
+        table.max_index != Some(0) && targets.any(|to| analysis.insn_at(to).is_some())
     }
 
     /// Notes known targets of an indirect jump that are in no entry.
@@ -1185,6 +1287,12 @@ impl<'w, 's> RowWalk<'w, 's> {
     fn is_outside(&self, at: u64) -> bool {
         at >= self.end && self.subject.program().index_containing(at).is_none()
     }
+}
+
+/// The registers for which something holds: bit n stands for register n.
+fn register_set(is_in: impl Fn(u8) -> bool) -> u64 {
+    let registers = (0..64).filter(|register| is_in(*register));
+    registers.fold(0, |all, register| all | 1 << register)
 }
 
 fn discrepancies_of(

@@ -58,6 +58,8 @@ pub enum ReturnBehavior {
     SkipsData(u16),
     /// Never returns.
     Never,
+    /// Returns, and changes what it likes.
+    Unknown,
 }
 
 impl ReturnBehavior {
@@ -72,6 +74,7 @@ impl ReturnBehavior {
     #[must_use]
     pub fn join(self, other: ReturnBehavior) -> ReturnBehavior {
         match (self, other) {
+            _ if self == other => self,
             (
                 ReturnBehavior::Registers {
                     kept: one,
@@ -88,9 +91,46 @@ impl ReturnBehavior {
                 lost: lost | also,
                 unknown: unknown | too,
             },
-            // Knowledge of inline data is optional where code is known.
-            (_, ReturnBehavior::Registers { .. } | ReturnBehavior::SkipsData(_)) => self,
-            _ => other,
+            _ => ReturnBehavior::Unknown,
+        }
+    }
+
+    /// The same, with what is preserved beyond the ABI taken back: other exits are not known.
+    #[must_use]
+    pub fn without_kept(self) -> ReturnBehavior {
+        match self {
+            ReturnBehavior::Registers { lost, unknown, .. } => ReturnBehavior::Registers {
+                kept: 0,
+                lost,
+                unknown,
+            },
+            other => other,
+        }
+    }
+
+    /// The same for one of several functions with these returns: a register that some of them
+    /// change may be the same.
+    #[must_use]
+    pub fn of_some_entry(self) -> ReturnBehavior {
+        match self.without_kept() {
+            ReturnBehavior::Registers { kept, lost, .. } => ReturnBehavior::Registers {
+                kept,
+                lost,
+                unknown: lost,
+            },
+            other => other,
+        }
+    }
+
+    /// Whether callers find less than the ABI promises: a register is changed, or it is not known.
+    #[must_use]
+    pub fn breaks_abi(self) -> bool {
+        match self {
+            ReturnBehavior::Registers { lost, .. } => lost != 0,
+            ReturnBehavior::LeavesWords(_)
+            | ReturnBehavior::SkipsData(_)
+            | ReturnBehavior::Unknown => true,
+            ReturnBehavior::Pops(_) | ReturnBehavior::Never => false,
         }
     }
 }
@@ -552,11 +592,30 @@ impl ProgramCode {
     pub fn returns(&self, address: u64) -> Option<ReturnBehavior> {
         match self.index_starting_at(address) {
             Some(place) => self.returns.get(place).copied(),
+            None if self.is_extra_entry(address) => self.returns_from_inside(address),
             None => {
                 let is_lost = self.external_noreturn.binary_search(&address).is_ok();
                 is_lost.then_some(ReturnBehavior::Never)
             }
         }
+    }
+
+    /// Effect of a call into the middle of an extent, if that breaks the ABI. Its returns are among
+    /// those of the extent.
+    pub(crate) fn returns_from_inside(&self, address: u64) -> Option<ReturnBehavior> {
+        let returns = self.returns.get(self.index_containing(address)?)?;
+        let returns = returns.of_some_entry();
+        let is_of_registers = matches!(
+            returns,
+            ReturnBehavior::Registers { .. } | ReturnBehavior::Unknown
+        );
+        (is_of_registers && returns.breaks_abi()).then_some(returns)
+    }
+
+    /// Whether a call of some function breaks the ABI.
+    #[must_use]
+    pub fn breaks_abi(&self) -> bool {
+        self.returns.iter().any(|returns| returns.breaks_abi())
     }
 
     /// Index of the extent that starts at an address.

@@ -664,6 +664,7 @@ impl TransferFunction {
                 state.set(self.abi_info.stack_pointer, sp.plus(pops.into()));
             }
             Some(ReturnBehavior::LeavesWords(words)) => self.push_left_words(state, sp, words),
+            Some(ReturnBehavior::Unknown) => state.forget((1 << self.abi_info.return_address) - 1),
             _ => {}
         }
     }

@@ -677,7 +677,9 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
         // A jump elsewhere may be a tail call.
         let is_call = || !self.verifier.join_points.contains(to) || self.program.is_call_target(to);
         if !here.range.contains(&to) && is_call() {
-            Ok(())
+            let returns = self.program.returns(to);
+            let is_usual = !returns.is_some_and(ReturnBehavior::breaks_abi);
+            require(is_usual, RejectReason::UnusualCallee)
         } else {
             self.flow_into(to, here, state, context.reachability)
         }
@@ -702,11 +704,9 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             _ => None,
         };
         let pops = match returns {
+            Some(returns) if returns.breaks_abi() => return Err(RejectReason::UnusualCallee),
             Some(ReturnBehavior::Pops(pops)) => pops,
-            None | Some(ReturnBehavior::Registers { .. } | ReturnBehavior::Never) => 0,
-            Some(ReturnBehavior::LeavesWords(_) | ReturnBehavior::SkipsData(_)) => {
-                return Err(RejectReason::UnusualCallee);
-            }
+            _ => 0,
         };
         state.transfer_call(self.abi_info)?;
         // The annotation at the call must also hold while the callee runs.

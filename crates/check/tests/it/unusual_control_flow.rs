@@ -1128,40 +1128,127 @@ aligned: call f
     assert_eq!(codes, [FindingCode::Outermost], "{found:#?}");
 }
 
-/// A run shows it: behind a call of a function that changes `rbx`, the caller's `rbx` is gone, in
-/// callers of callers, too.
+/// A function, assembled with these directives and instructions.
+fn named(name: &str, body: &str) -> String {
+    format!(
+        "\t.globl {name}\n\t.type {name}, @function\n{name}:\t.cfi_startproc\n{body}\n\t.cfi_endproc\n\t.size {name}, . - {name}\n"
+    )
+}
+
+/// A run shows it: behind a call of a function that changes `rbx`, the caller's `rbx` is gone. It
+/// does not matter how deep that function is, by which jumps control gets there, and in which order
+/// they stand in the file (corpus: `*_loses_register`).
 #[test]
 fn a_register_that_a_function_of_the_file_changes_is_gone_for_its_callers() {
-    let body = |name: &str, text: &str| {
-        format!(
-            "\t.globl {name}\n\t.type {name}, @function\n{name}:\t.cfi_startproc\n{text}\n\t.cfi_endproc\n\t.size {name}, . - {name}\n"
-        )
-    };
-    let changes = |end: &str| {
-        body(
-            "h",
-            &format!("xor %ebx, %ebx\n .cfi_undefined %rbx\n {end}"),
-        ) + &body("g", "call h\n .cfi_undefined %rbx\n ret")
-    };
-    let saved = "push %rbx
+    let changes = "xor %ebx, %ebx\n .cfi_undefined %rbx\n";
+    let saved = named(
+        "f",
+        "push %rbx
         .cfi_adjust_cfa_offset 8
         .cfi_offset %rbx, -16
         call g
         pop %rbx
         .cfi_adjust_cfa_offset -8
         .cfi_restore %rbx
-behind: ret";
-    // A function that is called in place of the return does not restore it either.
-    for end in ["ret", "jmp elsewhere"] {
-        let (right, _) = report(&(body("f", saved) + &changes(end)), "behind");
-        assert!(right.findings.is_empty(), "{end}: {:#?}", right.findings);
-        assert_eq!(right.totals.proven, right.totals.rows, "{end}");
-        let wrong = body("f", "call g\nbehind: ret") + &changes(end);
-        let (wrong, behind) = report(&wrong, "behind");
+behind: ret",
+    );
+    let trusting = named("f", "call g\nbehind: ret");
+    let chain = |depth: usize, is_deepest_first: bool| {
+        let name = |level: usize| match level {
+            0 => "g".to_owned(),
+            level => format!("g{level}"),
+        };
+        let call = |level| {
+            named(
+                &name(level),
+                &format!("call {}\n.cfi_undefined %rbx\nret", name(level + 1)),
+            )
+        };
+        let mut functions: Vec<String> = (0..depth).map(call).collect();
+        functions.push(named(&name(depth), &format!("{changes} ret")));
+        if is_deepest_first {
+            functions.reverse();
+        }
+        functions.concat()
+    };
+    let with = |body: &str| named("g", body) + &named("h", &format!("{changes} ret"));
+    let mut callees: Vec<String> = (0..12)
+        .chain([200])
+        .map(|depth| chain(depth, false))
+        .collect();
+    callees.extend((0..12).chain([200]).map(|depth| chain(depth, true)));
+    callees.extend([
+        named("g", &format!("{changes} jmp elsewhere")),
+        named("g", &format!("{changes} jmp *%rax")),
+        named("g", &format!("{changes} jmp *8(%rdi)")),
+        with("xor %eax, %eax\njmp h"),
+        with("test %edi, %edi\nje h\nret"),
+        with("lea h(%rip), %rax\njmp *%rax"),
+        // Recursion.
+        with("dec %edi\njs 1f\ncall g\n.cfi_undefined %rbx\nret\n1: jmp h"),
+    ]);
+    for callee in callees {
+        let (right, _) = report(&(saved.clone() + &callee), "behind");
+        assert!(right.findings.is_empty(), "{callee}: {:#?}", right.findings);
+        assert_eq!(right.totals.proven, right.totals.rows, "{callee}");
+        let (wrong, behind) = report(&(trusting.clone() + &callee), "behind");
         let refuted = wrong.findings.iter().map(|it| (it.address.0, it.severity));
         let refuted: Vec<_> = refuted.collect();
-        assert_eq!(refuted, [(behind, Severity::Refuted)], "{end}");
+        assert_eq!(refuted, [(behind, Severity::Refuted)], "{callee}");
     }
+}
+
+/// The same where a push and a jump call the function.
+#[test]
+fn a_register_is_gone_behind_a_call_by_jump() {
+    let caller = |row: &str| {
+        let body = format!(
+            "lea behind(%rip), %rax\npush %rax\n.cfi_adjust_cfa_offset 8\njmp g\n.cfi_adjust_cfa_offset -8\n{row}\nbehind: ret"
+        );
+        named("f", &body) + &named("g", "xor %ebx, %ebx\n.cfi_undefined %rbx\nret")
+    };
+    let (right, _) = check(&caller(".cfi_undefined %rbx"), "behind");
+    assert!(right.is_empty(), "{right:#?}");
+    let (wrong, behind) = check(&caller(""), "behind");
+    let refuted: Vec<_> = wrong.iter().map(|it| (it.address.0, it.severity)).collect();
+    assert_eq!(refuted, [(behind, Severity::Refuted)], "{wrong:#?}");
+}
+
+/// The same where it is not known what the callee has left: a value of unknown origin, or one of
+/// several functions in an entry.
+#[test]
+fn callers_of_functions_that_may_change_a_register_are_unproven() {
+    let trusting = named("f", "call g\nbehind: ret");
+    for callee in [
+        named("g", "mov 8(%rdi), %rbx\n.cfi_undefined %rbx\nret"),
+        named("g", "call *%rdi\njmp h")
+            + &named("h", "mov 8(%rdi), %rbx\n.cfi_undefined %rbx\nret"),
+        // A word is left on the stack, and the frame pointer is set.
+        named(
+            "g",
+            "pop %rax\n.cfi_adjust_cfa_offset -8\n.cfi_register %rip, %rax\npush %rbp\n.cfi_adjust_cfa_offset 8\nmov %rsp, %rbp\n.cfi_undefined %rbp\njmp *%rax",
+        ),
+        named("whole", "ret\ng: xor %ebx, %ebx\n.cfi_undefined %rbx\nret"),
+    ] {
+        let (found, behind) = report(&(trusting.clone() + &callee), "behind");
+        let is_there = |it: &Finding| it.address.0 == behind;
+        assert!(
+            found.findings.iter().any(is_there),
+            "{callee}: {:#?}",
+            found.findings
+        );
+    }
+    // A call inside the entry, and the caller of that.
+    let nested = "call inner\n.cfi_undefined %rbx\nret\n.cfi_restore %rbx\ninner: xor %ebx, %ebx\n.cfi_undefined %rbx\nret";
+    let (found, _) = report(&(trusting + &named("g", nested)), "behind");
+    assert!(!found.findings.is_empty());
+    let wrong = nested.replacen(".cfi_undefined %rbx\nret\n.cfi_restore %rbx", "at: ret", 1);
+    let (found, at) = report(&named("g", &wrong), "at");
+    assert!(
+        found.findings.iter().any(|it| it.address.0 == at),
+        "{:#?}",
+        found.findings
+    );
 }
 
 /// What is wrong at a join of two heights: a loop, a call that may not return, or a branch.

@@ -8,7 +8,7 @@ use super::{Analyzer, CfgEdge, StackHeightConflict};
 use crate::arch::AbiInfo;
 use crate::code::{InsnId, LiftedCode};
 use crate::op::{BranchEdge, Flow, Op};
-use crate::program::{ExtentKind, ProgramCode};
+use crate::program::{ExtentKind, ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::transfer::BranchFact;
 use crate::value::AbstractValue;
@@ -94,6 +94,20 @@ impl Analysis<'_> {
         state
     }
 
+    /// The state behind a tail call of a function that returns so; `state` holds before the jump,
+    /// with the stack pointer of the entry. The callee has popped the return address, too.
+    #[must_use]
+    pub fn state_after_tail_call(
+        &self,
+        state: &AbstractState,
+        returns: Option<ReturnBehavior>,
+    ) -> AbstractState {
+        let mut state = state.clone();
+        self.analyzer.transfer.pop_return(&mut state);
+        self.analyzer.transfer.transfer_call(&mut state, returns);
+        state
+    }
+
     /// The state behind an instruction that falls through, if `state` holds before it.
     #[must_use]
     pub fn state_after(&self, insn: InsnId, state: &AbstractState) -> AbstractState {
@@ -158,6 +172,42 @@ impl Analysis<'_> {
                 self.transfer_fall_through(block, &mut state);
             }
         }
+    }
+
+    /// Whether the analysis took too many steps: then nothing is reached.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.analyzer.budget == 0
+    }
+
+    /// Whether control may get from each instruction to one of `targets`, by its index. Needs
+    /// [`Analyzer::with_edges`].
+    #[must_use]
+    pub fn leading_to(&self, targets: &[InsnId]) -> Vec<bool> {
+        let mut leads = vec![false; self.code().len()];
+        let mut falls_in = leads.clone();
+        for block in self.extended_blocks() {
+            let inner = block.start as usize + 1..block.end as usize;
+            falls_in.get_mut(inner).unwrap_or_default().fill(true);
+        }
+        let edges = self.edges();
+        let mut worklist = targets.to_vec();
+        while let Some(insn) = worklist.pop() {
+            let Some(known) = leads.get_mut(insn.index()) else {
+                continue;
+            };
+            if core::mem::replace(known, true) {
+                continue;
+            }
+            if falls_in.get(insn.index()) == Some(&true) {
+                worklist.push(InsnId(insn.0 - 1));
+            }
+            let first = edges.partition_point(|edge| edge.target < insn);
+            let here = edges.iter().skip(first);
+            let here = here.take_while(|edge| edge.target == insn);
+            worklist.extend(here.filter_map(|edge| edge.source));
+        }
+        leads
     }
 
     /// Control-flow graph edges, except those inside blocks, in the order of their targets. Empty
@@ -313,7 +363,9 @@ impl Analysis<'_> {
             Some((_, Flow::Call(_) | Flow::IndirectCall, target)) => {
                 let returns = match target {
                     BranchTarget::Outside(returns) => returns,
-                    BranchTarget::Inside(_) => None,
+                    BranchTarget::Inside(to) => {
+                        (self.program).returns_from_inside(self.code().range(to).start)
+                    }
                 };
                 semantics.transfer_call(state, returns);
             }

@@ -286,12 +286,13 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         if let Some(back) = self.linked_return(to, state) {
             return self.return_to_linked(from, to, back, state);
         }
+        let returns = self.program.returns(to);
         let Some((target, LiftedRange { insns, kind, .. })) = part else {
-            return self.return_to_pushed(from, state);
+            return self.return_to_pushed(from, returns, state);
         };
         let is_function = insns.start == target.0 && *kind == ExtentKind::Function;
         if is_function || self.program.is_extra_entry(to) {
-            return self.return_to_pushed(from, state);
+            return self.return_to_pushed(from, returns, state);
         }
         if self.guide.flows_in(EdgeKind::ExtentJump, to, state) {
             self.flow_into(target, state, from);
@@ -301,12 +302,17 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     }
 
     /// Follows the return of a tail-called function, if an address in this unit was pushed for it.
-    fn return_to_pushed(&mut self, from: InsnId, state: &AbstractState) {
+    fn return_to_pushed(
+        &mut self,
+        from: InsnId,
+        returns: Option<ReturnBehavior>,
+        state: &AbstractState,
+    ) {
         if let Some(to) = self.analyzer.pushed_return_target(state) {
             let semantics = self.analyzer.transfer;
             let mut back = state.clone();
             semantics.pop_return(&mut back);
-            semantics.transfer_call(&mut back, None);
+            semantics.transfer_call(&mut back, returns);
             self.flow_into(to, &back, from);
         }
     }
@@ -349,7 +355,8 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         // A call of the next instruction only asks for the address.
         if insn.next() != to && self.guide.is_nested_function(start) {
             self.flow_into(to, &semantics.entry(), insn);
-            return self.call(insn, EdgeKind::KnownReturn, None, state);
+            let returns = self.program.returns_from_inside(start);
+            return self.call(insn, EdgeKind::KnownReturn, returns, state);
         }
         let mut inside = state.clone();
         semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
@@ -476,7 +483,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     fn unresolved_jump(&mut self, insn: InsnId, state: &AbstractState) {
         let semantics = self.analyzer.transfer;
         let sp = state.get(semantics.abi_info.stack_pointer);
-        self.return_to_pushed(insn, state);
+        self.return_to_pushed(insn, None, state);
         if !self.guide.indirect_targets().is_empty() {
             self.analyzer.unresolved_states.push((insn, state.clone()));
         }
