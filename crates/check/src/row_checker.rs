@@ -360,19 +360,16 @@ impl<'t> RowChecker<'t> {
     }
 
     /// Downgrades refuted registers to unproven if the row finds the value that another row of the
-    /// entry declares by a private convention. So are those that code at `pc` overwrites before it
-    /// enters another context, further on: its caller never needs them. The rows of the entry have
-    /// their starts.
+    /// entry declares by a private convention. So are those that code overwrites before it enters
+    /// another context, further on (`is_left`): its caller never needs them.
     pub(crate) fn excuse_agreements(
         &self,
         found: &mut RowVerdicts,
         row: &DeclaredRow,
-        (pc, state): (u64, &AbstractState),
-        of_entry: &[(u64, &DeclaredRow)],
+        state: &AbstractState,
+        of_entry: &[&DeclaredRow],
+        is_left: bool,
     ) {
-        let is_left = of_entry
-            .iter()
-            .any(|(start, other)| *start > pc && other.enters_context(self.abi_info));
         let declared_rules = row.preserved.iter().zip(&mut found.preserved);
         for (at, (place, verdict)) in declared_rules.enumerate() {
             let RuleLocation::Register(other, offset) = *place else {
@@ -383,7 +380,7 @@ impl<'t> RowChecker<'t> {
             }
             let above = state.get(other).plus(offset).distance_from(self.cfa);
             let is_agreed = |above| {
-                let says = |(_, other): &(u64, &DeclaredRow)| {
+                let says = |other: &&DeclaredRow| {
                     other.preserved.get(at) == Some(&RuleLocation::CfaValue(above))
                 };
                 of_entry.iter().any(says)

@@ -21,7 +21,10 @@ use crate::row_checker::{Aspect, RowChecker, RowVerdicts, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit_checker::UnitChecker;
 
+mod control_flow;
 mod uncalled;
+
+use control_flow::LazyControlFlow;
 
 /// Stands for a stack pointer at an entry that is at no known distance from the caller's. Other bases
 /// have the numbers of instructions.
@@ -227,9 +230,7 @@ impl CheckSubject<'_> {
         rows: Vec<CheckedRow>,
         premises: &Premises,
     ) -> (UnitReport, Option<Premises>) {
-        let mut guide = TableAssumptions::new(self, unit, &rows);
-        guide.guesses = &premises.targets;
-        guide.assumed_entry = premises.entry.assumed();
+        let guide = TableAssumptions::new(self, unit, &rows).with_premises(premises);
         let analysis = self.analyze(analyzer, unit, &guide);
         let code = analysis.code();
         let path = |from: InsnId, sp: AbstractValue| JoiningPath {
@@ -427,8 +428,7 @@ impl CheckSubject<'_> {
         premises: &Premises,
         report: &mut UnitReport,
     ) -> Option<EntryPremise> {
-        let mut walk = RowWalk::new(self, unit, report);
-        walk.guessed_insns = &premises.unreached;
+        let mut walk = RowWalk::new(self, unit, premises, report);
         walk.linked_jump = match premises.entry {
             EntryPremise::PerhapsLinked(jump, register) => Some((jump, register)),
             _ => None,
@@ -436,6 +436,7 @@ impl CheckSubject<'_> {
         analysis
             .visit_filtered(|insn, state, written| walk.visit_insn(analysis, insn, state, written));
         let (suggested, is_confirmed) = (walk.suggested_entry.take(), walk.is_entry_confirmed);
+        walk.refute_rows_without_caller();
         self.note_unreached(analysis, report);
         let returns = |start: u64| {
             let extent = |at: &Vaddr| self.program().extent_at(at.0);
@@ -536,7 +537,7 @@ impl CheckSubject<'_> {
         state: &AbstractState,
         pc: u64,
         worst: Verdict,
-        report: &mut UnitReport,
+        (control_flow, report): (&LazyControlFlow<'_, '_>, &mut UnitReport),
     ) {
         let Some(row) = report.rows.get_mut(place) else {
             return;
@@ -563,10 +564,13 @@ impl CheckSubject<'_> {
         {
             let rows = self.table().rows(fde);
             let of_entry: Vec<_> = rows
-                .filter_map(|row| Some((row.start.0, self.row_checker.declared(row.row)?)))
+                .filter_map(|row| self.row_checker.declared(row.row))
                 .collect();
+            let mut rows = of_entry.iter();
+            let is_left = rows.any(|row| row.enters_context(self.abi_info()))
+                && control_flow.get().leaves_by_context(pc);
             self.row_checker
-                .excuse_agreements(&mut found, declared, (pc, state), &of_entry);
+                .excuse_agreements(&mut found, declared, state, &of_entry, is_left);
         }
         row.verdicts = Some(match &row.verdicts {
             Some(known) => known.join(&found),
@@ -687,6 +691,7 @@ struct Premises {
 /// Walks a unit's instructions and rows together.
 pub(crate) struct RowWalk<'w, 's> {
     subject: &'w CheckSubject<'s>,
+    control_flow: LazyControlFlow<'w, 's>,
     report: &'w mut UnitReport,
     /// Starts of the unit's extents, ascending.
     starts: Vec<u64>,
@@ -725,9 +730,10 @@ pub(crate) struct RowWalk<'w, 's> {
 }
 
 impl<'w, 's> RowWalk<'w, 's> {
-    pub(crate) fn new(
+    fn new(
         subject: &'w CheckSubject<'s>,
         unit: usize,
+        premises: &'w Premises,
         report: &'w mut UnitReport,
     ) -> RowWalk<'w, 's> {
         let extents = subject.program().unit(unit);
@@ -735,6 +741,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let origin = subject.origin_of_unit(unit);
         let mut walk = RowWalk {
             subject,
+            control_flow: LazyControlFlow::new(subject, unit, premises),
             starts,
             ends,
             report,
@@ -747,7 +754,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             reads: 0,
             unchecked_writes: 0,
             last: 0..0,
-            guessed_insns: &[],
+            guessed_insns: &premises.unreached,
             linked_jump: None,
             suggested_entry: None,
             is_entry_confirmed: false,
@@ -790,8 +797,9 @@ impl<'w, 's> RowWalk<'w, 's> {
                 Verdict::Refuted
             };
             let mut check = |state: &AbstractState| {
+                let target = (&self.control_flow, &mut *self.report);
                 self.subject
-                    .check_row(self.row, state, range.start, worst, self.report);
+                    .check_row(self.row, state, range.start, worst, target);
                 self.report.discrepancies.len()
             };
             let before = check(state);
@@ -834,7 +842,6 @@ impl<'w, 's> RowWalk<'w, 's> {
             self.note_jump_to_register(analysis, range.start, register, state);
         }
         if let Some(Flow::Return { .. }) = flow {
-            self.check_outermost_return(range.start, analysis, state);
             self.check_unrestored(range.start, state);
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
@@ -1173,46 +1180,32 @@ impl<'w, 's> RowWalk<'w, 's> {
         }
     }
 
-    /// A row that declares no caller is wrong where control returns to one.
-    fn check_outermost_return(&mut self, at: u64, analysis: &Analysis<'_>, state: &AbstractState) {
-        let is_outermost = self
-            .declared
-            .is_some_and(|row| row.return_address == RuleLocation::Undefined && !row.signal_frame);
-        if is_outermost && analysis.is_return(state) {
-            let pushed = i64::from(analysis.abi_info().call_pushes);
-            let actual = RuleLocation::CfaOffset(-pushed);
-            self.note_return_address(at, Verdict::Refuted, Some(actual));
-        }
-        if analysis.is_return(state) {
-            self.refute_outermost_entry(at);
-        }
-    }
-
-    /// Control returns to a caller at an address, so its function has one at the entry, too.
-    fn refute_outermost_entry(&mut self, at: u64) {
-        let Some(extent) = self.subject.program().extent_at(at) else {
-            return;
+    /// A row that declares no caller is wrong where control gets to a return to one.
+    fn refute_rows_without_caller(&mut self) {
+        let subject = self.subject;
+        let is_outermost = |row: &CheckedRow| {
+            let declared = subject.row_checker.declared(row.row);
+            let declared = declared.filter(|_| row.verdicts.is_some());
+            declared.is_some_and(|row| {
+                row.return_address == RuleLocation::Undefined && !row.signal_frame
+            })
         };
-        let rows = &mut self.report.rows;
-        let place = rows.partition_point(|row| row.start.0 < extent.start);
-        let Some(row) = rows.get_mut(place).filter(|_| place != self.row) else {
+        if self.report.exits.is_empty() || !self.report.rows.iter().any(is_outermost) {
             return;
-        };
-        let declared = self.subject.row_checker.declared(row.row);
-        let is_outermost = declared.is_some_and(|declared| {
-            declared.return_address == RuleLocation::Undefined && !declared.signal_frame
-        });
-        if let Some(verdicts) = row.verdicts.as_mut().filter(|_| is_outermost) {
-            verdicts.return_address = Verdict::Refuted;
-            let pushed = i64::from(self.subject.abi_info().call_pushes);
-            self.report.discrepancies.push(Discrepancy {
-                address: row.start,
-                row: row.row,
-                aspect: Aspect::ReturnAddress,
-                verdict: Verdict::Refuted,
-                actual: Some(RuleLocation::CfaOffset(-pushed)),
-                hint: None,
-            });
+        }
+        let pushed = i64::from(subject.abi_info().call_pushes);
+        let mut last = None;
+        for at in self.control_flow.get().to_caller.clone() {
+            let behind = self.report.rows.partition_point(|row| row.start.0 <= at);
+            let Some(index) = behind.checked_sub(1).filter(|index| last != Some(*index)) else {
+                continue;
+            };
+            last = Some(index);
+            if self.report.rows.get(index).is_some_and(is_outermost) {
+                self.row = index;
+                let actual = Some(RuleLocation::CfaOffset(-pushed));
+                self.note_return_address(at, Verdict::Refuted, actual);
+            }
         }
     }
 
@@ -1373,6 +1366,13 @@ impl<'s> TableAssumptions<'s> {
                 .first()
                 .map_or(0, |row| subject.unpreserved_at(row.start.0)),
         }
+    }
+
+    /// The same with premises that the code does not show.
+    fn with_premises(mut self, premises: &'s Premises) -> TableAssumptions<'s> {
+        self.guesses = &premises.targets;
+        self.assumed_entry = premises.entry.assumed();
+        self
     }
 
     /// The row declared for an address of the unit.

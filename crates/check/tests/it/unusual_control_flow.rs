@@ -503,14 +503,14 @@ fn the_outermost_frame_does_not_return() {
 f:      .cfi_startproc
         .cfi_undefined %rip
         lea 1(%rdi), %eax
-back:   ret
+        ret
         .cfi_endproc
         .size f, . - f
 ";
-    let (found, back) = check(source, "back");
+    let (found, begin) = check(source, "f");
     let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
-    assert_eq!(found, [(FindingCode::ReturnAddress, back)]);
-    let (found, _) = check(&source.replace("ret\n", "ud2\n"), "back");
+    assert_eq!(found, [(FindingCode::ReturnAddress, begin)]);
+    let (found, _) = check(&source.replace("ret\n", "ud2\n"), "f");
     assert!(found.is_empty(), "{found:#?}");
 }
 
@@ -1286,7 +1286,8 @@ fn a_join_of_two_heights_says_which_path_has_more() {
     assert!(remedy.contains("write ud2 after it"), "{remedy}");
 }
 
-/// A function that returns to its caller has one, whatever its first row says.
+/// A function that returns to its caller has one in each row from which control gets to the return
+/// (corpus: `outermost_in_the_middle`).
 #[test]
 fn a_function_that_returns_is_not_outermost() {
     let body = "sub $8, %rsp\n.cfi_adjust_cfa_offset 8\n.cfi_offset %rip, -8\nadd $8, %rsp\n.cfi_adjust_cfa_offset -8\nret\n";
@@ -1294,6 +1295,27 @@ fn a_function_that_returns_is_not_outermost() {
     let places: Vec<_> = found.iter().map(|it| (it.address.0, it.code)).collect();
     assert_eq!(places, [(f, FindingCode::ReturnAddress)], "{found:#?}");
     assert!(check(&function(body), "f").0.is_empty());
+    let middle = |end: &str| {
+        format!(
+            "test %edi, %edi\nje child\nret\nchild: xor %ebp, %ebp\n.cfi_undefined %rbp\n.cfi_undefined %rip\ninc %eax\n{end}"
+        )
+    };
+    let exit = "mov $60, %eax\nsyscall\n";
+    assert!(check(&function(&middle(exit)), "f").0.is_empty());
+    for end in [
+        "ret\n",
+        "call *%rdi\nnop\nret\n",
+        "pop %rcx\njmp *%rcx\n",
+        "jne f\nhlt\n",
+    ] {
+        let (found, child) = check(&function(&middle(end)), "child");
+        let is_there = |it: &Finding| {
+            it.severity == Severity::Refuted
+                && it.code == FindingCode::ReturnAddress
+                && it.address.0.abs_diff(child) <= 4
+        };
+        assert!(found.iter().any(is_there), "{end}: {found:#?}");
+    }
 }
 
 /// A signal's frame is written below the red zone, however a row finds the slot: by an offset, by an
