@@ -4,6 +4,8 @@
 //! interrupted. At that time, all registers are in the kernel's `ucontext_t` at the stack pointer
 //! (Linux, `arch/x86/include/uapi/asm/sigcontext.h`).
 
+use core::ops::Range;
+
 use unspool_rows::arch::RegisterName;
 use unspool_rows::interpret::{self, FrameContext, RegisterLocation};
 use unspool_rows::memory::UnreadableReason;
@@ -35,8 +37,8 @@ impl Memory for EchoMemory {
 }
 
 impl CheckSubject<'_> {
-    /// Whether a row of a signal frame is one of an entry with a trampoline: [`findings`] has what
-    /// is wrong with it.
+    /// Whether a row of a signal frame is looked up for a trampoline's instruction at an address:
+    /// [`findings`] has what is wrong with it.
     pub(crate) fn is_signal_trampoline(&self, row: RowId, at: u64) -> bool {
         let is_declared = self
             .row_checker
@@ -47,7 +49,8 @@ impl CheckSubject<'_> {
                 .program()
                 .extent_at(at)
                 .and_then(|extent| self.fde_of(&extent))
-                .is_some_and(|(_, fde)| trampoline(self, fde, MAX_TRAMPOLINE_BYTES).is_some())
+                .and_then(|(_, fde)| trampoline(self, fde, MAX_TRAMPOLINE_BYTES))
+                .is_some_and(|code| code.start.0.saturating_sub(1) <= at && at < code.end.0)
     }
 
     /// The start of an instruction's row.
@@ -79,7 +82,7 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
         let Some(trampoline) = trampoline(subject, fde, MAX_TRAMPOLINE_BYTES) else {
             continue;
         };
-        if trampoline == fde.start {
+        if trampoline.start == fde.start {
             findings.push(Finding::new(
                 fde.start,
                 FindingCode::SignalFrame,
@@ -87,15 +90,20 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
             ));
         }
         // After a handler's return, unwinders look up the byte before.
-        let looked_up = Vaddr(trampoline.0.saturating_sub(1)).max(fde.start);
+        let looked_up = Vaddr(trampoline.start.0.saturating_sub(1)).max(fde.start);
         let row_of = |at| rows().take_while(|row| row.start <= at).last();
         let Some(found) = row_of(looked_up) else {
             continue;
         };
-        let is_own = row_of(trampoline).is_some_and(|own| own.row == found.row);
-        let at = if is_own { trampoline } else { looked_up };
-        if let Some(row) = subject.table().row(found.row) {
-            findings.extend(wrong_registers(subject, &row, at));
+        let is_own = row_of(trampoline.start).is_some_and(|own| own.row == found.row);
+        let at = if is_own { trampoline.start } else { looked_up };
+        // A thread may be interrupted at any of its instructions.
+        let others = rows().filter(|row| looked_up < row.start && row.start < trampoline.end);
+        let others = others.filter(|row| row.row != found.row);
+        let judged = [(found.row, at)].into_iter();
+        for (row, at) in judged.chain(others.map(|row| (row.row, row.start))) {
+            let row = subject.table().row(row);
+            findings.extend(row.iter().flat_map(|row| wrong_registers(subject, row, at)));
         }
     }
     findings
@@ -104,15 +112,19 @@ pub(crate) fn findings(subject: &CheckSubject<'_>) -> Vec<Finding> {
 /// Greatest size of a trampoline's entry.
 const MAX_TRAMPOLINE_BYTES: usize = 64;
 
-/// Address of a trampoline in an entry, if it is among this many bytes.
-fn trampoline(subject: &CheckSubject<'_>, fde: &Fde, among: usize) -> Option<Vaddr> {
+/// The code of a trampoline in an entry, if it begins among this many bytes.
+fn trampoline(subject: &CheckSubject<'_>, fde: &Fde, among: usize) -> Option<Range<Vaddr>> {
     let size = (fde.end.0 - fde.start.0).min(MAX_TRAMPOLINE_BYTES as u64);
     let bytes = subject.file().bytes_at(fde.start, size)?;
     let starts = (0..bytes.len().min(among)).filter_map(|at| bytes.get(at..));
     let starts = (0..).zip(starts);
     let arch = subject.table().abi().arch;
-    let mut found = starts.filter(|(_, rest)| arch.begins_trampoline(rest));
-    found.next().map(|(distance, _)| fde.start.offset(distance))
+    let mut found = starts.filter_map(|(distance, rest)| {
+        let length = arch.trampoline_at(rest)?.len() as u64;
+        let start = fde.start.offset(distance);
+        Some(start..start.offset(length))
+    });
+    found.next()
 }
 
 fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Finding> {

@@ -311,9 +311,16 @@ impl Arch {
     /// Whether code begins like a signal handler's trampoline.
     #[must_use]
     pub fn begins_trampoline(self, code: &[u8]) -> bool {
+        self.trampoline_at(code).is_some()
+    }
+
+    /// The signal handler's trampoline that code begins with.
+    #[must_use]
+    pub fn trampoline_at(self, code: &[u8]) -> Option<&'static [u8]> {
         let trampolines = self.spec().signal_record.map(|record| record.trampolines);
         let mut trampolines = trampolines.unwrap_or_default().iter();
-        trampolines.any(|trampoline| code.starts_with(trampoline))
+        let found = trampolines.find(|trampoline| code.starts_with(trampoline));
+        found.copied()
     }
 
     /// What `register` holds in the caller when the row has no rule for it (DWARF 5 §6.4.1

@@ -835,6 +835,32 @@ fn the_row_of_a_signals_return_is_that_of_the_byte_before() {
     }
 }
 
+/// A thread may be interrupted before the system call, and in code beside the trampoline.
+#[test]
+fn all_rows_of_a_trampolines_entry_are_judged() {
+    let rows = |own: &str, behind: &str| {
+        let source = trampoline(&format!(".cfi_signal_frame\n{CONTEXT}"), "");
+        let source = source.replace("syscall\n", &format!("{own}\nat: syscall\n{behind}\n"));
+        check(&source, "at")
+    };
+    // rbx at rsp+136, rip at rsp+160.
+    for wrong in [
+        ".cfi_escape 0x10, 3, 3, 0x77, 0x88, 1",
+        ".cfi_escape 0x10, 16, 3, 0x77, 0xa0, 1",
+    ] {
+        let (found, at) = rows(wrong, "");
+        let places: Vec<_> = found.iter().map(|it| (it.address.0, it.code)).collect();
+        assert_eq!(places, [(at, FindingCode::SignalFrame)], "{found:#?}");
+    }
+    assert!(rows("", "").0.is_empty());
+    // The rows of another function's signal frame do not count as those of the trampoline.
+    let (found, _) = rows(
+        "",
+        "before: push %rbx\n.cfi_def_cfa %rsp, 8\nnop\njmp before\n",
+    );
+    assert!(!found.is_empty());
+}
+
 #[test]
 fn a_load_from_a_fixed_address_may_be_a_saved_stack_pointer() {
     let source = "
