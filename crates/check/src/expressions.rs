@@ -1,9 +1,10 @@
 //! Checks expressions by example: the interpreter unwinds with the row in random concrete states
 //! that the abstract state allows. It must find the caller in all of them.
 //!
-//! A row's expressions add and mask known contents. A wrong row agrees by chance with a probability
-//! of one in 2^40. The CFA is a multiple of 16 (psABI, "The Stack Frame"); in only some of the
-//! states it is one of a larger power of 2.
+//! A row's expressions add and mask known contents. A wrong sum agrees by chance with a probability
+//! of one in 2^40. A wrong mask never does: each bit of an address is set in one of the first two
+//! states, and clear in the other. Only the lowest four bits of the CFA, which are 0 (psABI, "The
+//! Stack Frame"), and those above bit 46 are the same.
 
 use unspool_code_analysis::arch::AbiInfo;
 use unspool_code_analysis::{AbstractState, AbstractValue, ValueFact};
@@ -169,23 +170,28 @@ struct ConcreteState<'s> {
 }
 
 impl ConcreteState<'_> {
+    /// A random number. The first two states have each other's complement, so that each bit is set
+    /// in one of them.
     fn random(&self, of: u64) -> u64 {
+        let (state, complement) = match self.number {
+            1 => (0, u64::MAX),
+            number => (number, 0),
+        };
         // The finalizer of splitmix64.
-        let mut number = self
-            .number
+        let mut number = state
             .wrapping_add(0x5eed_0001)
             .wrapping_add(of.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^ (number >> 31)
+        number ^ (number >> 31) ^ complement
     }
 
-    /// A stack address, aligned as before a call, or further if something aligns it.
+    /// A stack address of 47 bits, aligned as before a call, or further if something aligns it.
     fn address(&self, of: u64) -> u64 {
-        (self.random(of) >> 20) & !63
+        (self.random(of) >> 17) & !63
     }
 
-    /// The CFA, aligned only as the ABI says. The bits that may differ do so in the first two states.
+    /// The CFA, aligned only as the ABI says. The first two states differ in all other bits.
     fn canonical(&self) -> u64 {
         self.address(0).wrapping_add(16 * (3 * self.number % 4))
     }
