@@ -1,14 +1,18 @@
 //! Calling conventions other than the psABI's: which registers functions preserve.
 //!
-//! Compilers of some languages have conventions of their own. Their code shows by its symbols. All
-//! registers that a convention does not preserve are left out: rows say nothing about them that
-//! anybody could use, and each call changes them.
+//! Compilers of some languages have conventions of their own. Their code shows by labels around it,
+//! by its section, or by its symbols and its instructions. All registers that a convention does not
+//! preserve are left out: rows say nothing about them that anybody could use, and each call changes
+//! them.
 
 use core::ops::Range;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use unspool_elf::{ElfFile, ElfKind, Symbols};
+use unspool_code_analysis::op::{Flow, Op};
+use unspool_code_analysis::{CodeImage as _, Lifter};
+use unspool_elf::{ElfFile, Symbols, assembly_ranges};
 use unspool_rows::Vaddr;
+use unspool_synthesis::ElfCodeImage;
 
 /// A calling convention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +29,10 @@ pub struct CallingConvention {
 
 const RBX: u64 = 1 << 3;
 const RBP: u64 = 1 << 6;
+const R13: u64 = 1 << 13;
+
+/// GHC's node, stack pointer and table of registers (`includes/stg/MachRegs.h`).
+const GHC_BASES: u64 = RBX | RBP | R13;
 
 /// OCaml's (`asmcomp/amd64/proc.ml`): no register is preserved.
 const OCAML: CallingConvention = CallingConvention {
@@ -80,8 +88,12 @@ pub(crate) struct CallingConventions {
 }
 
 impl CallingConventions {
-    /// The conventions that a file's symbols show.
-    pub(crate) fn from_symbols(file: &ElfFile, symbols: &Symbols) -> CallingConventions {
+    /// The conventions that a file's code shows.
+    pub(crate) fn from_file(
+        file: &ElfFile,
+        symbols: &Symbols,
+        lifter: &mut Lifter,
+    ) -> CallingConventions {
         let mut found = Vec::new();
         let mut starts: HashMap<String, u64> = HashMap::new();
         let mut haskell = Vec::new();
@@ -108,23 +120,9 @@ impl CallingConventions {
                 };
                 Some((*starts.get(unit)?..symbol.address.0, convention))
             }));
+            found.extend(ocaml_sections(file));
         }
-        // Compilers of these languages make whole object files, with a section for each function.
-        let is_ocaml = starts.keys().any(|unit| !unit.is_empty());
-        let whole = match (is_ocaml, haskell.is_empty()) {
-            (true, _) => Some(OCAML),
-            (false, false) => Some(GHC),
-            (false, true) => None,
-        };
-        match whole.filter(|_| file.kind() == ElfKind::Relocatable) {
-            Some(convention) => {
-                let code = file.executable_ranges().into_iter();
-                found = code
-                    .map(|range| (range.start.0..range.end.0, convention))
-                    .collect();
-            }
-            None => found.extend(haskell_ranges(symbols, &haskell)),
-        }
+        found.extend(haskell_ranges(file, symbols, &haskell, lifter));
         found.sort_by_key(|(range, _)| (range.start, range.end));
         found.dedup_by(|next, last| next.0.start < last.0.end);
         CallingConventions {
@@ -163,15 +161,28 @@ impl CallingConventions {
     }
 }
 
-/// The unit that a label of OCaml's compiler begins or ends: `caml`, its name, `__code_begin`.
-/// Assembly of the runtime has such labels, too, and keeps to the psABI.
+/// The unit that a label of OCaml's compiler begins or ends: `caml`, its name, `__code_begin`. A unit
+/// has a capital, except the start of a program. Assembly of the runtime has such labels, too, and
+/// keeps to the psABI.
 fn ocaml_unit<'n>(name: &'n str, end: &str) -> Option<&'n str> {
     let unit = name.strip_prefix("caml")?.strip_suffix(end)?;
     let unit = unit.trim_end_matches(['_', '.', '$']);
-    (!unit.is_empty() && unit != "_system").then_some(unit)
+    let is_unit = unit.starts_with(|first: char| first.is_ascii_uppercase());
+    (is_unit || unit == "_startup").then_some(unit)
 }
 
-/// Whether a name is one of GHC's for code: of a module, with its dots encoded, or of the runtime.
+/// The sections of an object file for each function of OCaml's compiler (`-function-sections`).
+fn ocaml_sections(file: &ElfFile) -> Vec<(Range<u64>, CallingConvention)> {
+    let code = file.executable_ranges().into_iter().filter(|range| {
+        let section = file.section_of(range.start);
+        section.is_some_and(|(name, _)| name.starts_with(".text.caml."))
+    });
+    code.map(|range| (range.start.0..range.end.0, OCAML))
+        .collect()
+}
+
+/// Whether a name may be one of GHC's for code: of a module, with its dots encoded, or of the
+/// runtime. Other code has such names, too: `unzip_info`.
 fn is_haskell(name: &str) -> bool {
     let ends = ["_info", "_slow", "_fast", "_entry"];
     let is_code = ends.iter().any(|end| name.ends_with(end));
@@ -179,18 +190,79 @@ fn is_haskell(name: &str) -> bool {
     is_code && (begins.iter().any(|begin| name.starts_with(begin)) || name.contains("zi"))
 }
 
-/// The code that begins with these symbols.
+/// The code of GHC's that begins at these symbols. GHC's functions never return: they jump to an
+/// address on their own stack, or in a closure. One in the file has to do so, and the others must
+/// not return; code that its debug information calls assembly is not GHC's.
 fn haskell_ranges(
+    file: &ElfFile,
     symbols: &Symbols,
     starts: &[u64],
-) -> impl Iterator<Item = (Range<u64>, CallingConvention)> {
-    let addresses: Vec<u64> = match starts {
-        [] => Vec::new(),
-        _ => symbols.iter().map(|symbol| symbol.address.0).collect(),
-    };
-    starts.iter().map(move |start| {
+    lifter: &mut Lifter,
+) -> Vec<(Range<u64>, CallingConvention)> {
+    if starts.is_empty() {
+        return Vec::new();
+    }
+    let assembly = assembly_ranges(file);
+    let addresses: Vec<u64> = symbols.iter().map(|symbol| symbol.address.0).collect();
+    let image = ElfCodeImage(file);
+    let mut is_any = false;
+    let mut found = Vec::new();
+    for start in starts {
         let behind = addresses.partition_point(|address| address <= start);
         let end = addresses.get(behind).copied().unwrap_or(u64::MAX);
-        (*start..end, GHC)
-    })
+        let exits = if assembly.iter().any(|range| range.contains(&Vaddr(*start))) {
+            HaskellExits::Returns
+        } else {
+            HaskellExits::of(lifter, &image, *start..end)
+        };
+        is_any |= exits == HaskellExits::Continuation;
+        if exits != HaskellExits::Returns {
+            found.push((*start..end, GHC));
+        }
+    }
+    if is_any { found } else { Vec::new() }
+}
+
+/// How control leaves a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HaskellExits {
+    /// By a return.
+    Returns,
+    /// By jumps to addresses on GHC's stack, in a closure, or in its table of registers.
+    Continuation,
+    /// By other jumps.
+    Jumps,
+}
+
+impl HaskellExits {
+    /// Follows the code from the start of a range.
+    fn of(lifter: &mut Lifter, image: &ElfCodeImage<'_>, range: Range<u64>) -> HaskellExits {
+        let mut exits = HaskellExits::Jumps;
+        let (mut ops, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut worklist = vec![range.start];
+        while let Some(at) = worklist.pop() {
+            let bytes = image.bytes_from(at).unwrap_or_default();
+            if !range.contains(&at) || !seen.insert(at) {
+                continue;
+            }
+            let Some(insn) = lifter.decode(bytes, at, &mut ops) else {
+                continue;
+            };
+            let next = at + insn.length as u64;
+            match insn.flow {
+                Some(Flow::Return { .. }) => return HaskellExits::Returns,
+                Some(Flow::IndirectJump(_)) => {
+                    let is_own = |op: &Op| matches!(op, Op::Load { base, .. } if 1 << (base & 63) & GHC_BASES != 0);
+                    if ops.iter().any(is_own) {
+                        exits = HaskellExits::Continuation;
+                    }
+                }
+                flow => {
+                    worklist.extend(flow.and_then(Flow::jump_target));
+                    worklist.extend(flow.is_none_or(Flow::falls_through).then_some(next));
+                }
+            }
+        }
+        exits
+    }
 }

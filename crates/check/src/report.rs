@@ -32,6 +32,9 @@ pub struct RowTotals {
     pub assuming_bounds: u64,
     /// Proven rows of functions with a call of an unknown function that is assumed not to return.
     pub assuming_noreturn: u64,
+    /// Proven rows with rules for registers that the calling convention does not preserve: these are
+    /// not judged.
+    pub partly_judged: u64,
     /// Rows with a refuted rule.
     pub refuted: u64,
     /// Rows with an unproven rule, and none refuted.
@@ -50,6 +53,7 @@ impl RowTotals {
         self.proven += other.proven;
         self.assuming_bounds += other.assuming_bounds;
         self.assuming_noreturn += other.assuming_noreturn;
+        self.partly_judged += other.partly_judged;
         self.refuted += other.refuted;
         self.unproven += other.unproven;
         self.unreached += other.unreached;
@@ -78,6 +82,7 @@ impl RowTotals {
                     self.proven += 1;
                     self.assuming_bounds += u64::from(report.assumes_bounds);
                     self.assuming_noreturn += u64::from(!report.assumed_noreturn.is_empty());
+                    self.partly_judged += u64::from(subject.unpreserved_at(row.start.0) != 0);
                 }
                 Verdict::Unproven => self.unproven += 1,
                 Verdict::Refuted => self.refuted += 1,
@@ -219,6 +224,7 @@ impl CheckReport {
         totals.proven_cfa = 0;
         totals.assuming_bounds = 0;
         totals.assuming_noreturn = 0;
+        totals.partly_judged = 0;
         let extents = subject.program().extents().iter();
         let starts = extents.map(|extent| Vaddr(extent.start));
         let findings = starts.map(|at| Finding::new(at, FindingCode::GivenUp, Severity::Unproven));

@@ -136,7 +136,7 @@ impl<'f> CheckSubject<'f> {
         let mut subject = CheckSubject {
             file,
             origins: authors,
-            conventions: CallingConventions::from_symbols(file, symbols),
+            conventions: CallingConventions::from_file(file, symbols, &mut machine),
             reported: None,
             declared_table: declarations,
             program,

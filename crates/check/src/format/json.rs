@@ -31,6 +31,7 @@ impl Serialize for FileReport {
                 "proven_cfa": totals.proven_cfa,
                 "assuming_bounds": totals.assuming_bounds,
                 "assuming_noreturn": totals.assuming_noreturn,
+                "partly_judged": totals.partly_judged,
                 "refuted": totals.refuted,
                 "unproven": totals.unproven,
                 "unreached": totals.unreached,

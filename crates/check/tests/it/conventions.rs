@@ -56,6 +56,7 @@ fn registers_that_a_convention_does_not_preserve_are_not_judged() {
         };
         let right = checked(8, "");
         assert_eq!(right.totals.proven, right.totals.rows, "{name}");
+        assert_eq!(right.totals.partly_judged, right.totals.rows, "{name}");
         let conventions = right.conventions.iter();
         let names = conventions.map(|(it, entries)| (it.name, *entries));
         assert_eq!(names.collect::<Vec<_>>(), [(name, 1)]);
@@ -112,6 +113,38 @@ fn ghc_code_is_not_judged() {
     );
     let report = report(&with_rows, None);
     assert!(report.findings.is_empty() && report.totals.unproven > 0);
+}
+
+/// Names alone do not make code GHC's, and one function of it not that of others.
+#[test]
+fn code_with_names_like_ghcs_is_judged() {
+    let wrong = |name: &str| {
+        format!(
+            "\t.globl {name}\n\t.type {name}, @function\n{name}:\t.cfi_startproc\n\tpush %rbx\n\txor %ebx, %ebx\nat: call x\n\tpop %rbx\n\tret\n\t.cfi_endproc\n\t.size {name}, . - {name}\n"
+        )
+    };
+    let haskell = "\t.globl base_GHCziList_map_info\n\t.type base_GHCziList_map_info, @function\nbase_GHCziList_map_info:\n\tmov %rbx, (%rbp)\n\tjmp *(%rbp)\n";
+    let plain = report(&wrong("read_archive"), None).totals;
+    assert!(plain.refuted > 0);
+    for name in [
+        "read_zip_entry",
+        "unzip_info",
+        "normalizing_slow",
+        "stg_info",
+    ] {
+        assert_eq!(report(&wrong(name), None).totals, plain, "{name}");
+        let beside = report(&(wrong(name) + haskell), None);
+        assert_eq!(beside.totals.refuted, plain.refuted, "{name}");
+        // A tail call is not a jump to GHC's stack.
+        let tail = wrong(name).replace("\tret\n", "\tjmp y\n");
+        assert!(report(&tail, None).totals.refuted > 0, "{name}");
+    }
+    // The labels of OCaml's runtime are around code by the psABI.
+    for begin in ["caml_hot", "caml_system"] {
+        let labels = |end: &str| format!("\t.globl {begin}__code_{end}\n{begin}__code_{end}:\n");
+        let text = labels("begin") + &wrong("caml_start_program") + &labels("end");
+        assert_eq!(report(&text, None).totals.refuted, plain.refuted, "{begin}");
+    }
 }
 
 /// Behind the call nothing returns, and paths meet: only a compiler does that.
