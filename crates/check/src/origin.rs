@@ -17,13 +17,12 @@ pub enum CodeOrigin {
 
 impl CodeOrigin {
     /// The probable origin of a file as a whole. An object file is from an assembler unless a
-    /// compiler has left its line in `.comment`, the name of its source, or its debug information.
+    /// compiler has left its line in `.comment`, or its debug information. The name of its source,
+    /// `f.c`, is none: assembly that a compiler made, and that people changed, has that line, too.
     #[must_use]
     pub fn from_file(file: &ElfFile) -> CodeOrigin {
         let is_signed = || {
-            file.sections().any(|section| section.name == ".comment")
-                || file.source_names().any(|name| is_compiled_source(&name))
-                || has_compiled_units(file)
+            file.sections().any(|section| section.name == ".comment") || has_compiled_units(file)
         };
         if file.kind() == ElfKind::Relocatable && !is_signed() {
             CodeOrigin::HandWritten
@@ -31,16 +30,6 @@ impl CodeOrigin {
             CodeOrigin::Compiler
         }
     }
-}
-
-/// Whether a source file's name is one that compilers take.
-fn is_compiled_source(name: &str) -> bool {
-    const SUFFIXES: [&str; 20] = [
-        "c", "cc", "cpp", "cxx", "c++", "C", "m", "mm", "d", "rs", "go", "hs", "ml", "f", "f90",
-        "f95", "F", "F90", "adb", "pas",
-    ];
-    let suffix = name.rsplit_once('.').map(|(_, suffix)| suffix);
-    suffix.is_some_and(|suffix| SUFFIXES.contains(&suffix))
 }
 
 /// Functions from the C library's and the compiler's start files.

@@ -1,7 +1,6 @@
 //! Sources of function symbols: the symbol tables of a file, of its debug file, and of the small
 //! symbol file that distributions embed.
 
-use std::borrow::Cow;
 use std::io::Read;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,7 +10,7 @@ use object::elf;
 use unspool_rows::{Arch, Vaddr};
 
 use crate::dynamic::DynamicSymbols;
-use crate::elf::{ElfFile, MAX_NAME_BYTES};
+use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::go_functions::GoFunctions;
 use crate::image::ImageBytes;
@@ -107,20 +106,6 @@ fn add_tables(
         }
     }
     any
-}
-
-/// The names of the symbols in `.symtab` that a filter accepts.
-pub(crate) fn names(
-    file: &ElfFile,
-    accepts: fn(&RawSymbol) -> bool,
-) -> impl Iterator<Item = Cow<'_, str>> {
-    let tables = file.indices(|_, header| header.is(elf::SHT_SYMTAB));
-    let tables = tables.filter_map(|index| SymbolTable::from_section(file, index).ok());
-    tables.flat_map(move |table| {
-        let symbols = (0..table.len()).filter_map(move |index| table.get(index));
-        let accepted = symbols.filter(accepts);
-        accepted.map(move |symbol| String::from_utf8_lossy(table.name(&symbol, MAX_NAME_BYTES)))
-    })
 }
 
 fn strings_of(file: &ElfFile, table: usize) -> Range<u64> {

@@ -6,7 +6,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use object::elf;
 use unspool_demangle::SignatureDetail;
 use unspool_rows::Vaddr;
 
@@ -14,7 +13,6 @@ use crate::elf::{ElfFile, MAX_NAME_BYTES, is_string_at, slice, string_at};
 use crate::error::ModuleError;
 use crate::image::ImageBytes;
 use crate::symbol_sources;
-use crate::symtab::RawSymbol;
 
 /// A symbol that names code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,15 +259,6 @@ impl ElfFile {
     /// [`Symbols::new`] includes the symbols in the separate debug file of a stripped file.
     pub fn symbols(&self) -> &Symbols {
         self.symbols.get_or_init(|| Symbols::new(self, None))
-    }
-}
-
-impl ElfFile {
-    /// The names of source files in its symbol tables, as compilers and some assemblers write them
-    /// (`STT_FILE`).
-    pub fn source_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let is_source = |symbol: &RawSymbol| symbol.kind == elf::STT_FILE;
-        symbol_sources::names(self, is_source)
     }
 }
 
