@@ -292,9 +292,14 @@ fn set_fix_sets(subject: &CheckSubject<'_>, findings: &mut [LocatedFinding]) {
         let set = sets.entry(entry(located)).or_default();
         set.push(located.finding.address);
     }
+    sets.retain(|_, set| set.len() > 1);
+    let sets = sets.into_iter();
+    let sets: HashMap<_, Arc<[Vaddr]>> = sets.map(|(entry, set)| (entry, set.into())).collect();
     for located in findings.iter_mut().filter(|it| it.finding.fix.is_some()) {
-        let set = sets.get(&entry(located)).filter(|set| set.len() > 1);
-        located.fix_set = set.cloned().unwrap_or_default();
+        located.fix_set = sets
+            .get(&entry(located))
+            .map(Arc::clone)
+            .unwrap_or_default();
     }
 }
 

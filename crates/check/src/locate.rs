@@ -36,7 +36,7 @@ pub struct LocatedFinding {
     pub after_line: Option<u32>,
     /// The addresses of all findings of its entry that a directive fixes, if there are others: the
     /// entry is right with all of these directives.
-    pub fix_set: Vec<Vaddr>,
+    pub fix_set: Arc<[Vaddr]>,
     /// What a fix would do about it, if known.
     pub advice: Option<Vec<EditStep>>,
     /// The command or option that writes an entry for its code.
@@ -248,7 +248,7 @@ impl<'s> FindingLocator<'s> {
             lines,
             finding,
             after_line: None,
-            fix_set: Vec::new(),
+            fix_set: Arc::default(),
             advice: None,
             entry_writer,
             row_writer,

@@ -10,6 +10,9 @@ use crate::finding::FindingCode;
 use crate::locate::LocatedFinding;
 use crate::suppress::CommentRemark;
 
+/// Greatest number of addresses of a finding's set. All findings of the entry have the same set.
+const MAX_FIX_SET: usize = 64;
+
 /// An address: a string, since numbers above 2^53 are not safe in every reader.
 fn address(at: &Vaddr) -> String {
     format!("{:#x}", at.0)
@@ -72,7 +75,8 @@ impl Serialize for LocatedFinding {
             "fix": finding.fix,
             "hint": finding.hint.map(|hint| hint.to_string()),
             "remedy": self.remedy(),
-            "fix_set": self.fix_set.iter().map(address).collect::<Vec<_>>(),
+            "fix_set": self.fix_set.iter().take(MAX_FIX_SET).map(address).collect::<Vec<_>>(),
+            "fix_set_size": self.fix_set.len(),
             "fix_after_line": self.after_line,
             "edits": self.advice,
             "suppression": self.suppression,

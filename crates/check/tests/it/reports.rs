@@ -37,6 +37,24 @@ fn assumptions_on_indexed_stores_are_counted() {
     assert_eq!(reported(&in_function(&known)).totals.assuming_bounds, 0);
 }
 
+/// Thousands of wrong rows in one entry: the addresses of all are with each finding, but not a
+/// copy, and JSON has the first ones.
+#[test]
+fn findings_of_one_entry_share_their_set() {
+    const ROWS: usize = 3_000;
+    let row = |number: usize| format!("\t.cfi_def_cfa_offset {}\n\tnop\n", 16 + 8 * number);
+    let rows: String = (0..ROWS).map(row).collect();
+    let report = reported(&in_function(&format!(
+        "\tinc %eax\n{rows}\t.cfi_def_cfa_offset 8\n\tret\n"
+    )));
+    assert_eq!(report.findings.len(), ROWS);
+    for located in &report.findings {
+        assert_eq!(located.fix_set.len(), ROWS);
+    }
+    let text = serde_json::to_string(&report).unwrap();
+    assert!(text.len() < 4_096 * ROWS, "{} bytes", text.len());
+}
+
 #[test]
 fn unproven_rows_are_reported_for_assembly_and_on_request() {
     // It is unknown whether the callee restores the stack.
