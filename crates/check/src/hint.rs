@@ -184,6 +184,8 @@ pub(crate) fn cause_of_conflict(conflict: &HeightConflict, arch: Arch) -> Option
     // A path that begins there comes from outside.
     let back = paths.position(|path| path.from > conflict.at);
     match (cfas, back) {
+        // The same height above different bases.
+        (Some((first, other)), _) if first == other => None,
         (Some((first_cfa, other_cfa)), Some(0)) => Some(Hint::ComesBack {
             from: first.from,
             bytes: first_cfa - other_cfa,

@@ -19,7 +19,7 @@ use unspool_files::PlainJson;
 use unspool_table_store::SourceError;
 
 use super::cc::CcAssembler;
-use super::elf_files;
+use super::elf_files::{self, UnreadableFolders};
 use crate::args::check::{CheckArgs, CheckFormat};
 use crate::output::{self, ExitCodes};
 
@@ -50,9 +50,14 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         return fix::print_diffs(args);
     }
     let mut suppressor = suppressor(args)?;
+    let (paths, unreadable) = files(&args.files)?;
     let mut checked = Vec::new();
     let mut failed = Vec::new();
-    for path in &files(&args.files)? {
+    for (path, error) in unreadable {
+        output::error(&format_args!("{error:#}"));
+        failed.push(super::error_object(&path, &error));
+    }
+    for path in &paths {
         let edited = match args.fix {
             true if AssemblySource::is_assembly_path(path) => fix::edit(path, args).map(drop),
             true => repair::repair(path),
@@ -90,9 +95,9 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The files that a command line names, and what can be checked below the folders that it names.
-fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+fn files(named: &[PathBuf]) -> anyhow::Result<(Vec<PathBuf>, UnreadableFolders)> {
     if !named.iter().any(|path| path.is_dir()) {
-        return Ok(named.to_vec());
+        return Ok((named.to_vec(), Vec::new()));
     }
     let is_checkable = |path: &Path| {
         AssemblySource::is_assembly_path(path)
@@ -100,17 +105,14 @@ fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             || elf_files::begins_with(path, *b"!<arch>\n")
     };
     let (found, unreadable) = elf_files::find_those(named, is_checkable);
-    match unreadable.into_iter().next() {
-        Some((_, error)) => Err(error),
-        None if found.is_empty() => bail!(
+    if found.is_empty() && unreadable.is_empty() {
+        let folder = named.first().map_or(Path::new("."), PathBuf::as_path);
+        bail!(
             "{}: a folder without ELF files, archives or assembly source",
-            named
-                .first()
-                .map_or(Path::new("."), PathBuf::as_path)
-                .display()
-        ),
-        None => Ok(found),
+            folder.display()
+        );
     }
+    Ok((found, unreadable))
 }
 
 /// The explanation of a kind of finding.

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use unspool_files::FileId;
 
 /// Folders that cannot be read.
-type UnreadableFolders = Vec<(PathBuf, anyhow::Error)>;
+pub(super) type UnreadableFolders = Vec<(PathBuf, anyhow::Error)>;
 
 /// The named files, and every ELF file in the named folders, each once; symbolic links in folders
 /// are not followed. Also returns the folders that cannot be read.
