@@ -19,6 +19,7 @@ const NOT_REFUTED: &[&str] = &[
     "call_on_other_stack",
     "cfa_in_scratch_register",
     "index_over_saved_register",
+    "label_inside_loses_register",
     "old_stack_pointer_in_frame_slow_path",
     "realigned_epilogue",
     "realigned_epilogue_rbx",
