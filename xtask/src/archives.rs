@@ -1,6 +1,7 @@
 //! `cargo xtask archives`: what `unspool check` says of Debian's static libraries. Most of their
 //! members do not show who made them.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -13,61 +14,50 @@ use crate::{Error, ctf_compare, debian};
 
 /// The help of `cargo xtask archives`.
 pub const HELP: &str = "\
-usage: cargo xtask archives [--only TEXT] [--sample N] [--unspool PATH]
+usage: cargo xtask archives [--only TEXT] [--sample N] [--write] [--unspool PATH]
 
-Fetches development packages of Debian 12 into the target folder, once, and checks the members of their archives. Prints
-for each archive its rows, how many are proven, unproven and refuted, and how many are known to be refuted
-(docs/findings.md); it fails if these numbers differ. With --only, archives whose name contains TEXT. With --sample,
-N of the refuted findings, for somebody to judge. --unspool names the binary; without it one is built, optimised.
+Fetches development packages of Debian 12 into the target folder, each once, and checks the members
+of their archives. Prints for each archive its rows, and how many are proven, unproven and refuted.
+Each refuted finding has to be in xtask/src/archives/refuted.txt, since somebody judged it
+(docs/findings.md), and each of that list has to be found. Fails if that is not so.
+
+  --only TEXT      archives whose name contains TEXT
+  --sample N       prints N of the refuted findings, for somebody to judge
+  --write          writes the list instead
+  --unspool PATH   the binary; without it one is built, optimised
 ";
 
 const RELEASE: &str = "bookworm";
 
-const PACKAGES: &[&str] = &[
-    "libaom-dev",
-    "libavcodec-dev",
-    "libc6-dev",
-    "libffi-dev",
-    "libgcc-12-dev",
-    "libgcrypt20-dev",
-    "libgmp-dev",
-    "libluajit-5.1-dev",
-    "libopenblas-pthread-dev",
-    "libpng-dev",
-    "libsodium-dev",
-    "libssl-dev",
-    "libvpx-dev",
-    "libx264-dev",
-    "libx265-dev",
-    "nettle-dev",
-];
+/// The refuted findings about rows that were judged, one a line, in the order of the archives.
+const REFUTED: &str = include_str!("archives/refuted.txt");
 
-/// The archives, and their number of refuted rows, each of which was judged (docs/findings.md).
-const ARCHIVES: &[(&str, u64)] = &[
-    ("libaom.a", 0),
-    ("libasan.a", 0),
-    ("libavcodec.a", 0),
-    ("libc.a", 4),
-    ("libcrypto.a", 47),
-    ("libffi.a", 3),
-    ("libgcc.a", 3),
-    ("libgcrypt.a", 9),
-    ("libgmp.a", 0),
-    ("libhogweed.a", 0),
-    ("liblsan.a", 0),
-    ("libluajit-5.1.a", 2),
-    ("libm-2.36.a", 0),
-    ("libmvec.a", 67),
-    ("libnettle.a", 0),
-    ("libopenblas.a", 0),
-    ("libpng16.a", 0),
-    ("libsodium.a", 1),
-    ("libssl.a", 0),
-    ("libtsan.a", 0),
-    ("libubsan.a", 0),
-    ("libvpx.a", 0),
-    ("libx264.a", 0),
-    ("libx265.a", 0),
+/// The archives, and their packages.
+const ARCHIVES: &[(&str, &str)] = &[
+    ("libaom.a", "libaom-dev"),
+    ("libasan.a", "libgcc-12-dev"),
+    ("libavcodec.a", "libavcodec-dev"),
+    ("libc.a", "libc6-dev"),
+    ("libcrypto.a", "libssl-dev"),
+    ("libffi.a", "libffi-dev"),
+    ("libgcc.a", "libgcc-12-dev"),
+    ("libgcrypt.a", "libgcrypt20-dev"),
+    ("libgmp.a", "libgmp-dev"),
+    ("libhogweed.a", "nettle-dev"),
+    ("liblsan.a", "libgcc-12-dev"),
+    ("libluajit-5.1.a", "libluajit-5.1-dev"),
+    ("libm-2.36.a", "libc6-dev"),
+    ("libmvec.a", "libc6-dev"),
+    ("libnettle.a", "nettle-dev"),
+    ("libopenblas.a", "libopenblas-pthread-dev"),
+    ("libpng16.a", "libpng-dev"),
+    ("libsodium.a", "libsodium-dev"),
+    ("libssl.a", "libssl-dev"),
+    ("libtsan.a", "libgcc-12-dev"),
+    ("libubsan.a", "libgcc-12-dev"),
+    ("libvpx.a", "libvpx-dev"),
+    ("libx264.a", "libx264-dev"),
+    ("libx265.a", "libx265-dev"),
 ];
 
 /// The options.
@@ -75,6 +65,7 @@ const ARCHIVES: &[(&str, u64)] = &[
 pub struct ArchiveOptions {
     only: String,
     sample: usize,
+    is_written: bool,
     unspool: Option<PathBuf>,
 }
 
@@ -87,6 +78,10 @@ impl ArchiveOptions {
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<ArchiveOptions, Error> {
         let mut options = ArchiveOptions::default();
         while let Some(arg) = args.next() {
+            if arg == "--write" {
+                options.is_written = true;
+                continue;
+            }
             let value = args.next().ok_or(HELP)?;
             match arg.to_str() {
                 Some("--only") => options.only = value.to_string_lossy().into_owned(),
@@ -99,53 +94,61 @@ impl ArchiveOptions {
     }
 }
 
-/// Checks the archives; returns whether as many rows are refuted as are known to be false.
+/// Checks the archives; returns whether the refuted findings are those that were judged.
 ///
 /// # Errors
 ///
 /// A package cannot be fetched, an archive is not in it, or cannot be checked.
 pub fn run(options: &ArchiveOptions, out: &mut impl Write) -> Result<bool, Error> {
-    let folder = ctf_compare::folders()?.1.join("archives");
-    if !folder.join("usr").exists() {
-        fs::create_dir_all(&folder)?;
-        debian::unpack(&folder, RELEASE, PACKAGES)?;
-    }
+    let (root, target) = ctf_compare::folders()?;
+    let folder = target.join("archives");
     let unspool = match &options.unspool {
         Some(path) => path.clone(),
         None => ctf_compare::release_binary()?,
     };
-    let mut is_known = true;
-    let mut total = [0; 4];
-    let mut refuted = Vec::new();
-    writeln!(
-        out,
-        "| archive | rows | proven | unproven | refuted | known |"
-    )?;
-    writeln!(out, "|---|---|---|---|---|---|")?;
-    for (name, known) in ARCHIVES
-        .iter()
-        .filter(|(name, _)| name.contains(&options.only))
-    {
-        let path = find(&folder.join("usr/lib"), name).ok_or_else(|| format!("no {name}"))?;
-        let report = CheckedArchive::check(&unspool, &path)?;
-        let [rows, proven, unproven, wrong] = report.rows;
-        writeln!(
-            out,
-            "| {name} | {rows} | {proven} | {unproven} | {wrong} | {known} |"
-        )?;
+    let mut all = CheckedArchive::default();
+    writeln!(out, "| archive | rows | proven | unproven | refuted |")?;
+    writeln!(out, "|---|---|---|---|---|")?;
+    let is_chosen = |(name, _): &&(&str, &str)| name.contains(&options.only);
+    for (name, package) in ARCHIVES.iter().filter(is_chosen) {
+        let checked = CheckedArchive::check(&unspool, &archive(&folder, name, package)?)?;
+        writeln!(out, "{}", checked.line(name))?;
         out.flush()?;
-        is_known &= wrong == *known;
-        for (sum, number) in total.iter_mut().zip(report.rows) {
+        for (sum, number) in all.rows.iter_mut().zip(checked.rows) {
             *sum += number;
         }
-        refuted.extend(report.refuted);
+        all.refuted.extend(checked.refuted);
     }
-    let [rows, proven, unproven, wrong] = total;
-    writeln!(out, "| all | {rows} | {proven} | {unproven} | {wrong} | |")?;
-    for finding in sample(refuted, options.sample) {
+    writeln!(out, "{}", all.line("all"))?;
+    if options.is_written {
+        let lines: String = all.refuted.iter().map(|it| format!("{it}\n")).collect();
+        fs::write(root.join("xtask/src/archives/refuted.txt"), lines)?;
+        return Ok(true);
+    }
+    let known = REFUTED.lines().filter(|line| line.contains(&options.only));
+    let known: BTreeSet<&str> = known.collect();
+    let found: BTreeSet<&str> = all.refuted.iter().map(String::as_str).collect();
+    for new in found.difference(&known) {
+        writeln!(out, "not judged: {new}")?;
+    }
+    for lost in known.difference(&found) {
+        writeln!(out, "not found: {lost}")?;
+    }
+    for finding in sample(all.refuted.clone(), options.sample) {
         writeln!(out, "{finding}")?;
     }
-    Ok(is_known)
+    Ok(found == known)
+}
+
+/// An archive of a package, which is fetched if it is not there.
+fn archive(folder: &Path, name: &str, package: &str) -> Result<PathBuf, Error> {
+    let libraries = folder.join("usr/lib");
+    if let Some(path) = find(&libraries, name) {
+        return Ok(path);
+    }
+    fs::create_dir_all(folder)?;
+    debian::unpack_alone(folder, RELEASE, package)?;
+    Ok(find(&libraries, name).ok_or_else(|| format!("{package} has no {name}"))?)
 }
 
 /// The results of an archive's members.
@@ -162,37 +165,60 @@ impl CheckedArchive {
         let mut command = Command::new(unspool);
         command.args(["check", "--format", "json"]).arg(archive);
         let output = command.output()?;
-        let report: Value = serde_json::from_slice(&output.stdout)?;
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("{}: {error}: {output:?}", archive.display()))?;
         let mut checked = CheckedArchive::default();
-        for file in field(&report, "files").as_array().into_iter().flatten() {
-            let names = ["all", "proven", "unproven", "refuted"];
+        for file in field(&report, "files")?.as_array().into_iter().flatten() {
+            // A member that cannot be checked has no rows.
+            let Ok(rows) = field(file, "rows") else {
+                continue;
+            };
+            let names = ["total", "proven", "unproven", "refuted"];
             for (sum, name) in checked.rows.iter_mut().zip(names) {
-                *sum += field(field(file, "rows"), name).as_u64().unwrap_or(0);
+                *sum += field(rows, name)?.as_u64().ok_or("a count is no number")?;
             }
-            let findings = field(file, "findings").as_array().into_iter().flatten();
-            let refuted = findings.filter(|it| field(it, "verdict") == "refuted");
-            let lines = refuted.map(|it| {
-                let text = |name: &str| field(it, name).as_str().unwrap_or_default();
-                format!(
-                    "{} {} {}+{:#x}: {} is {:?}, and declared {:?}",
-                    field(file, "file").as_str().unwrap_or_default(),
-                    text("code"),
-                    text("function"),
-                    field(it, "offset").as_u64().unwrap_or(0),
-                    text("subject"),
-                    text("computed"),
-                    text("declared"),
-                )
-            });
-            checked.refuted.extend(lines);
+            let path = field(file, "file")?.as_str().unwrap_or_default();
+            let member = path.rsplit('/').next().unwrap_or(path);
+            for finding in field(file, "findings")?.as_array().into_iter().flatten() {
+                // A function without an entry has no row.
+                let is_of_row = field(finding, "code")? != "CFI005";
+                if is_of_row && field(finding, "severity")? == "refuted" {
+                    checked
+                        .refuted
+                        .push(CheckedArchive::finding(member, finding)?);
+                }
+            }
         }
         Ok(checked)
     }
+
+    /// A finding as a line: where it is, and what is said.
+    fn finding(member: &str, finding: &Value) -> Result<String, Error> {
+        let text = |name: &str| -> Result<&str, Error> {
+            Ok(field(finding, name)?.as_str().unwrap_or_default())
+        };
+        let offset = field(finding, "offset")?.as_u64().unwrap_or(0);
+        Ok(format!(
+            "{member} {} {}+{offset:#x}: {} is {:?}, and declared {:?}",
+            text("code")?,
+            text("function")?,
+            text("subject")?,
+            text("computed")?,
+            text("declared")?,
+        ))
+    }
+
+    fn line(&self, name: &str) -> String {
+        let [rows, proven, unproven, refuted] = self.rows;
+        format!("| {name} | {rows} | {proven} | {unproven} | {refuted} |")
+    }
 }
 
-/// A member of an object; null if there is none.
-fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
-    value.get(name).unwrap_or(&Value::Null)
+/// A member of an object.
+fn field<'v>(value: &'v Value, name: &str) -> Result<&'v Value, Error> {
+    Ok(value
+        .get(name)
+        .ok_or_else(|| format!("JSON without {name}"))?)
 }
 
 /// A file below a folder.

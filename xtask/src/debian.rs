@@ -61,6 +61,21 @@ pub fn unpack(folder: &Path, release: &str, packages: &[&str]) -> Result<(), Err
     Ok(())
 }
 
+/// The same for one package, without its dependencies.
+///
+/// # Errors
+///
+/// As [`unpack`].
+pub fn unpack_alone(folder: &Path, release: &str, package: &str) -> Result<(), Error> {
+    AptGet::updated(folder, release, "deb")?.run(&["download", package])?;
+    let begin = format!("{package}_");
+    let is_package = |name: &str| name.starts_with(&begin) && name.ends_with(".deb");
+    run(Command::new("dpkg-deb")
+        .arg("-x")
+        .arg(file(folder, is_package)?)
+        .arg(folder))
+}
+
 fn download(folder: &Path, release: &str, what: &[&str]) -> Result<(), Error> {
     let apt_get = AptGet::updated(folder, release, "deb-src")?;
     apt_get.run(&[&["source", "--download-only"], what].concat())
