@@ -44,21 +44,47 @@ pub fn patched_source(folder: &Path, release: &str, package: &str) -> Result<(),
 ///
 /// They cannot be fetched or written, or a command is missing or fails.
 pub fn unpack(folder: &Path, release: &str, packages: &[&str]) -> Result<(), Error> {
-    let apt_get = AptGet::updated(folder, release, "deb")?;
-    let options = [
+    unpack_with(folder, release, &[], packages)
+}
+
+/// The same for an architecture, by Debian's name of it.
+///
+/// # Errors
+///
+/// As [`unpack`].
+pub fn unpack_for(
+    architecture: &str,
+    folder: &Path,
+    release: &str,
+    packages: &[&str],
+) -> Result<(), Error> {
+    let options =
+        ["Architecture", "Architectures"].map(|option| format!("-oAPT::{option}={architecture}"));
+    unpack_with(folder, release, &options, packages)
+}
+
+fn unpack_with(
+    folder: &Path,
+    release: &str,
+    options: &[String],
+    packages: &[&str],
+) -> Result<(), Error> {
+    let own = folder.join("apt");
+    let apt_get = AptGet::updated(&own, release, "deb", options)?;
+    let download = [
         "install",
         "--download-only",
         "--yes",
         "--no-install-recommends",
     ];
-    apt_get.run(&[&options[..], packages].concat())?;
-    for entry in fs::read_dir(folder.join("archives"))? {
+    apt_get.run(&[&download[..], packages].concat())?;
+    for entry in fs::read_dir(own.join("archives"))? {
         let path = entry?.path();
         if path.extension() == Some(OsStr::new("deb")) {
             run(Command::new("dpkg-deb").arg("-x").arg(path).arg(folder))?;
         }
     }
-    Ok(())
+    Ok(fs::remove_dir_all(own)?)
 }
 
 /// The same for one package, without its dependencies.
@@ -77,7 +103,7 @@ pub fn unpack_alone(folder: &Path, release: &str, package: &str) -> Result<(), E
 }
 
 fn download(folder: &Path, release: &str, what: &[&str]) -> Result<(), Error> {
-    let apt_get = AptGet::updated(folder, release, "deb-src")?;
+    let apt_get = AptGet::updated(folder, release, "deb-src", &[])?;
     apt_get.run(&[&["source", "--download-only"], what].concat())
 }
 
@@ -89,7 +115,12 @@ struct AptGet<'a> {
 
 impl<'a> AptGet<'a> {
     /// Fetches the list of a release's packages (`deb`) or sources (`deb-src`).
-    fn updated(folder: &'a Path, release: &str, kind: &str) -> Result<Self, Error> {
+    fn updated(
+        folder: &'a Path,
+        release: &str,
+        kind: &str,
+        more_options: &[String],
+    ) -> Result<Self, Error> {
         for part in ["parts", "lists/partial", "archives/partial"] {
             fs::create_dir_all(folder.join(part))?;
         }
@@ -101,7 +132,7 @@ impl<'a> AptGet<'a> {
         fs::write(folder.join("parts/source.sources"), list)?;
         fs::write(folder.join("status"), "")?;
         let option = |name: &str, value: &Path| format!("-o{name}={}", value.display());
-        let apt_get = Self {
+        let mut apt_get = Self {
             folder,
             options: vec![
                 "--quiet".to_owned(),
@@ -112,6 +143,7 @@ impl<'a> AptGet<'a> {
                 option("Dir::Cache", folder),
             ],
         };
+        apt_get.options.extend_from_slice(more_options);
         apt_get.run(&["update"])?;
         Ok(apt_get)
     }

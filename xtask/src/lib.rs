@@ -4,6 +4,7 @@
 //! It is not part of the product: no shipped crate depends on it.
 
 pub mod archives;
+pub mod arm64;
 pub mod attack;
 pub mod bad_frames;
 pub mod bench_peers;

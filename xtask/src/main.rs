@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, archives, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite, demangle,
-    dist, exception_suites, long_run, mutate, outline, packages, readelf_all, script_compare,
-    seeds, sframe_suite, shared_objects, tidy,
+    Error, archives, arm64, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite,
+    demangle, dist, exception_suites, long_run, mutate, outline, packages, readelf_all,
+    script_compare, seeds, sframe_suite, shared_objects, tidy,
 };
 
 const USAGE: &str = "\
@@ -47,6 +47,8 @@ usage: cargo xtask TASK
   archives [--only TEXT] [--sample N]
                               check Debian's static libraries: is any row refuted that is not known to be
                               wrong (docs/findings.md)? --help says more
+  arm64 [OPTION...] -- COMMAND...
+                              run a command or cargo's tests in a machine of AArch64 (qemu); --help says more
   shared-objects [--out FOLDER]
                               build the shared objects with C interfaces, libunwind's and our own
                               (docs/api.md, docs/libunwind.md), and print where they are
@@ -151,6 +153,15 @@ fn run() -> Result<ExitCode, Error> {
             }
             let options = archives::ArchiveOptions::parse(args.into_iter())?;
             archives::run(&options, &mut io::stdout().lock())?
+        }
+        Some("arm64") => {
+            let args: Vec<OsString> = args.collect();
+            if args.first().is_some_and(|arg| arg == "--help") {
+                io::stdout().write_all(arm64::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let options = arm64::Arm64Options::parse(args.into_iter())?;
+            return Ok(arm64::run_in_machine(&options, &mut io::stderr().lock())?.into());
         }
         Some("shared-objects") => {
             shared_objects::run(
