@@ -129,9 +129,13 @@ fn trampoline(subject: &CheckSubject<'_>, fde: &Fde, among: usize) -> Option<Ran
 
 fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Finding> {
     let abi = subject.table().abi();
+    let spec = abi.arch.spec();
+    let Some(record) = spec.signal_record else {
+        return Vec::new();
+    };
     let mut registers = Registers::new();
-    registers.set(abi.arch.spec().stack_pointer, FAKE_STACK_POINTER);
-    registers.set(abi.arch.spec().pc, at.0);
+    registers.set(spec.stack_pointer, FAKE_STACK_POINTER);
+    registers.set(spec.pc, at.0);
     let frame = FrameContext {
         abi,
         registers: &registers,
@@ -141,19 +145,19 @@ fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<
     };
     let text = |address: u64| {
         let distance = address.wrapping_sub(FAKE_STACK_POINTER).cast_signed();
-        format!("[rsp{distance:+}]")
+        let name = RegisterName(spec.stack_pointer, abi.arch);
+        format!("[{name}{distance:+}]")
     };
     let cfa = interpret::cfa(row, &frame).ok();
-    let spec = abi.arch.spec();
     let is_wrong = |(offset, register): (u64, u16)| {
-        let wanted = FAKE_STACK_POINTER + offset;
+        let wanted = record.at(FAKE_STACK_POINTER) + offset;
         let is_needed = spec.preserved.contains(&register)
             || [spec.stack_pointer, spec.pc].contains(&Register(register));
         let register = Register(register);
         if !is_needed && row.rule(register).is_none() {
             return None;
         }
-        let is_sp = register == abi.arch.spec().stack_pointer;
+        let is_sp = register == spec.stack_pointer;
         let found = match cfa {
             // The CFA of a signal frame is the interrupted code's stack pointer.
             Some(cfa) if is_sp && row.rule(register).is_none() => Some(cfa.0),
@@ -167,8 +171,7 @@ fn wrong_registers(subject: &CheckSubject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<
     };
     // Registers with the same distance from their declared location have one cause.
     let mut causes: Vec<(Option<u64>, Finding, Vec<String>)> = Vec::new();
-    let record = spec.signal_record.map(|record| record.offsets);
-    let numbered = record.unwrap_or_default().iter().copied().zip(0..);
+    let numbered = record.offsets.iter().copied().zip(0..);
     let mut in_order: Vec<(u64, u16)> = numbered.collect();
     in_order.sort_unstable();
     for (register, found, wanted) in in_order.into_iter().filter_map(is_wrong) {

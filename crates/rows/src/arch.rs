@@ -139,15 +139,23 @@ pub struct ArchSpec {
 /// returns to a trampoline, which asks the kernel to resume the frame.
 #[derive(Debug)]
 pub struct SignalRecord {
+    /// The record's distance above the stack pointer in a trampoline, in bytes.
+    pub above_stack_pointer: u64,
     /// The offsets of registers in the record, by DWARF number, in bytes.
     pub offsets: &'static [u64],
     /// The encodings of a trampoline's code.
     pub trampolines: &'static [&'static [u8]],
-    /// The register with the record's address in a trampoline.
+    /// The register that the record is above in a trampoline.
     pub stack_pointer: Register,
 }
 
 impl SignalRecord {
+    /// The address of the record, by the stack pointer in a trampoline.
+    #[must_use]
+    pub fn at(&self, stack_pointer: u64) -> u64 {
+        stack_pointer.wrapping_add(self.above_stack_pointer)
+    }
+
     /// The address of a register's value in the record at `record`; `None` if it has none.
     #[must_use]
     pub fn address(&self, record: u64, register: Register) -> Option<u64> {
@@ -170,7 +178,7 @@ impl SignalRecord {
 
     /// Whether an expression is the address of a register in the record, followed by `end`.
     fn is_address(&self, expression: Expression<'_>, register: Register, end: &[u8]) -> bool {
-        let address = self.address(0, register);
+        let address = self.address(self.above_stack_pointer, register);
         expression
             .register_offset(self.stack_pointer)
             .is_some_and(|(offset, rest)| address == u64::try_from(offset).ok() && rest == end)

@@ -513,14 +513,19 @@ fn called<E>(
     }))
 }
 
-/// The interrupted frame, whose registers are in the kernel's record.
+/// The interrupted frame, whose registers are in the kernel's record above the trampoline's stack
+/// pointer.
 fn interrupted<E>(
     arch: Arch,
-    record: u64,
+    stack_pointer: u64,
     mut read: impl FnMut(u64) -> Result<u64, E>,
 ) -> Result<Option<PackedStep>, E> {
     let spec = arch.spec();
-    let at = |register| spec.signal_record?.address(record, register);
+    let Some(layout) = spec.signal_record else {
+        return Ok(None);
+    };
+    let record = layout.at(stack_pointer);
+    let at = |register| layout.address(record, register);
     let (Some(code_at), Some(stack_pointer_at)) = (at(spec.pc), at(spec.stack_pointer)) else {
         return Ok(None);
     };

@@ -85,9 +85,9 @@ pub(crate) fn guess(
 
 /// The caller of a frame with a signal handler's trampoline as code, by its bytes.
 ///
-/// A handler returns to a trampoline that calls `rt_sigreturn`. glibc's has CFI, but musl's and
-/// Go's have none, and a thread inside that call has the address after it. The stack pointer is
-/// then at the kernel's `ucontext`.
+/// A handler returns to a trampoline that calls `rt_sigreturn`. glibc's has CFI, but musl's, Go's
+/// and those of AArch64's vDSO have none, and a thread inside that call has the address after it.
+/// The kernel's `ucontext` is then at or above the stack pointer.
 pub(crate) fn trampoline(
     frame: &FrameState,
     memory: &(impl Memory + ?Sized),
@@ -109,11 +109,17 @@ pub(crate) fn trampoline(
     };
     let mut trampolines = record.trampolines.iter();
     let is_there = |_: &_| trampolines.any(|code| holds(address, code) || is_after(code));
-    let context = frame.stack_pointer().filter(is_there);
-    let context = context.ok_or(NoGuess::Implausible)?;
+    let stack_pointer = frame.stack_pointer().filter(is_there);
+    let context = record.at(stack_pointer.ok_or(NoGuess::Implausible)?.0);
     let mut registers = Registers::new();
+    // The handler has preserved those that the record does not have.
+    for register in spec.preserved.iter().copied().map(Register) {
+        if let Some(value) = frame.registers.get(register) {
+            registers.set(register, value);
+        }
+    }
     for (number, offset) in (0..).zip(record.offsets) {
-        let at = RuntimeAddr(context.0.wrapping_add(*offset));
+        let at = RuntimeAddr(context.wrapping_add(*offset));
         registers.set(
             Register(number),
             read_uint(memory, at, 8, frame.abi.endian)?,
@@ -127,7 +133,7 @@ pub(crate) fn trampoline(
         evidence: Evidence::SignalTrampoline,
         cfa,
         code: CodeAddr::Instruction(pc),
-        code_at: record.address(context.0, spec.pc).map(RuntimeAddr),
+        code_at: record.address(context, spec.pc).map(RuntimeAddr),
         registers,
     })
 }

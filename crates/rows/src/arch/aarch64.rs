@@ -6,9 +6,10 @@
 //! the pseudo-register 34, `RA_SIGN_STATE`, can also say so. The slot of the frame's own code
 //! address is 32, "PC" in AADWARF64. A call preserves `d8`–`d15` (72–79) and the size of SVE's
 //! vectors (46), by AADWARF64 ("Common information entries"). `x29` is the frame pointer (AAPCS64
-//! §6.4.6).
+//! §6.4.6). The kernel's signal record is a `ucontext_t` behind a `siginfo_t` (asm/sigcontext.h);
+//! its trampoline, in the vDSO, has no table.
 
-use super::{AddressSize, ArchSpec};
+use super::{AddressSize, ArchSpec, SignalRecord};
 use crate::register::Register;
 
 pub(super) static SPEC: ArchSpec = ArchSpec {
@@ -95,5 +96,17 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
     preserved: &[
         19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 46, 72, 73, 74, 75, 76, 77, 78, 79,
     ],
-    signal_record: None,
+    signal_record: Some(&SignalRecord {
+        // Behind a `siginfo_t`.
+        above_stack_pointer: 128,
+        offsets: &[
+            184, 192, 200, 208, 216, 224, 232, 240, 248, 256, 264, 272, 280, 288, 296, 304, 312,
+            320, 328, 336, 344, 352, 360, 368, 376, 384, 392, 400, 408, 416, 424, 432, 440,
+        ],
+        trampolines: &[MOV_X8_SVC],
+        stack_pointer: Register(31),
+    }),
 };
+
+/// `mov x8, #139; svc #0`: `rt_sigreturn`, as the kernel's vDSO and C libraries write it.
+const MOV_X8_SVC: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];

@@ -62,6 +62,7 @@ pub(super) static SPEC: ArchSpec = ArchSpec {
     mode_bits: 0,
     preserved: &[3, 6, 12, 13, 14, 15],
     signal_record: Some(&SignalRecord {
+        above_stack_pointer: 0,
         offsets: &[
             144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96, 168,
         ],

@@ -95,7 +95,10 @@ fn signal_row<'b>(
     mut row: Row<'b>,
     buffer: &'b mut PackedExpressions,
 ) -> Option<Row<'b>> {
-    let place = |offset: u64| register_offset(record.stack_pointer, i64::try_from(offset).ok()?);
+    let place = |offset: u64| {
+        let offset = offset.checked_add(record.above_stack_pointer)?;
+        register_offset(record.stack_pointer, i64::try_from(offset).ok()?)
+    };
     let [a, b, c, d] = place(record.address(0, record.stack_pointer)?)?;
     buffer.cfa = [a, b, c, d, DW_OP_DEREF, 0, 0, 0, 0, 0, 0];
     for (slot, offset) in buffer.registers.iter_mut().zip(record.offsets) {

@@ -6,7 +6,7 @@
 
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 
-use super::{Guess, NoGuess, frame_record};
+use super::{Guess, NoGuess, frame_record, trampoline};
 use crate::evidence::Evidence;
 use crate::frame::FrameState;
 use crate::modules::Modules;
@@ -20,7 +20,9 @@ pub(super) fn guess(
     modules: &(impl Modules + ?Sized),
     memory: &(impl Memory + ?Sized),
 ) -> Result<Guess, NoGuess> {
-    bad_call(frame, modules).map_or_else(|| frame_record(frame, FP, memory), Ok)
+    trampoline(frame, memory)
+        .or_else(|none| none.or(|| bad_call(frame, modules).ok_or(NoGuess::Implausible)))
+        .or_else(|none| none.or(|| frame_record(frame, FP, memory)))
 }
 
 fn bad_call<S: Modules + ?Sized>(frame: &FrameState, modules: &S) -> Option<Guess> {
