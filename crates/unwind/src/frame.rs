@@ -18,4 +18,9 @@ impl FrameState {
             .get(self.abi.arch.spec().stack_pointer)
             .map(RuntimeAddr)
     }
+
+    /// A code address that may be signed, without the signature.
+    pub(crate) fn without_pac(&self, address: u64) -> u64 {
+        address & !self.pac_mask
+    }
 }

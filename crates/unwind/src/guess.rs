@@ -150,7 +150,7 @@ fn frame_record(
     let spec = abi.arch.spec();
     let word = |addr| read_uint(memory, addr, 8, abi.endian);
     let caller_frame = word(at)?;
-    let return_address = word(above)?;
+    let return_address = frame.without_pac(word(above)?);
     let mut registers = Registers::new();
     registers.set(frame_pointer, caller_frame);
     registers.set(spec.stack_pointer, cfa.0);

@@ -1,9 +1,12 @@
 //! Core files that no kernel here writes: AArch64, very many segments, overlaps, bad notes.
 
 use unspool_process::core_file::{Core, CoreError, CoreProblem};
-use unspool_process::{NoRegisters, Snapshot};
+use unspool_process::file_provider::{CoreFiles, FileSearch};
+use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
+use unspool_process::{NoRegisters, Snapshot, Store};
 use unspool_rows::memory::UnreadableReason;
-use unspool_rows::{Arch, Memory, Register, RuntimeAddr};
+use unspool_rows::{Arch, CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_unwind::Evidence;
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
@@ -13,6 +16,7 @@ const AARCH64: u16 = 183;
 /// A segment: type, flags, address, memory size, contents.
 struct TestSegment {
     kind: u32,
+    flags: u32,
     vaddr: u64,
     memory_size: u64,
     contents: Vec<u8>,
@@ -21,6 +25,7 @@ struct TestSegment {
 fn load(vaddr: u64, memory_size: u64, contents: &[u8]) -> TestSegment {
     TestSegment {
         kind: PT_LOAD,
+        flags: 6,
         vaddr,
         memory_size,
         contents: contents.to_vec(),
@@ -30,6 +35,7 @@ fn load(vaddr: u64, memory_size: u64, contents: &[u8]) -> TestSegment {
 fn notes(notes: &[Vec<u8>]) -> TestSegment {
     TestSegment {
         kind: PT_NOTE,
+        flags: 0,
         vaddr: 0,
         memory_size: 0,
         contents: notes.concat(),
@@ -78,7 +84,7 @@ fn core(machine: u16, segments: &[TestSegment], extended: bool) -> Vec<u8> {
     data[44..48].copy_from_slice(&u32::try_from(count).unwrap().to_le_bytes());
     for segment in segments {
         header.extend(segment.kind.to_le_bytes());
-        header.extend(6_u32.to_le_bytes());
+        header.extend(segment.flags.to_le_bytes());
         let offset = sections + size(&data);
         for field in [
             offset,
@@ -98,9 +104,14 @@ fn core(machine: u16, segments: &[TestSegment], extended: bool) -> Vec<u8> {
 
 /// An `NT_PRSTATUS` with ascending register values.
 fn prstatus(tid: u32, words: u64) -> Vec<u8> {
+    prstatus_of(tid, 0..words)
+}
+
+/// An `NT_PRSTATUS` with these words in its register block.
+fn prstatus_of(tid: u32, words: impl Iterator<Item = u64>) -> Vec<u8> {
     let mut desc = vec![0; 112];
     desc[32..36].copy_from_slice(&tid.to_le_bytes());
-    desc.extend((0..words).flat_map(u64::to_le_bytes));
+    desc.extend(words.flat_map(u64::to_le_bytes));
     desc.extend([0; 8]);
     note("CORE", 1, &desc)
 }
@@ -134,6 +145,72 @@ fn aarch64_registers_and_signature_mask() {
     assert_eq!(registers.get(Register(30)), Some(30));
     assert_eq!(registers.get(Register(32)), Some(32));
     assert_eq!(registers.get(Register(33)), None);
+}
+
+/// Code without a table has called a null pointer in a signal handler. Return addresses are signed,
+/// in the link register and in the frame record. The trampoline is the kernel's, with its record
+/// behind a `siginfo_t` (asm/sigcontext.h).
+#[test]
+fn aarch64_without_a_table() {
+    const CODE: u64 = 0xaaaa_0000_1000;
+    const STACK: u64 = 0xffff_0000_2000;
+    let signed = |address: u64| address | 0x2a << 48;
+    let bytes = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|w| w.to_le_bytes()).collect() };
+    // nop; mov x8, #139; svc #0
+    let code: Vec<u8> = [0xd503_201f_u32, 0xd280_1168, 0xd400_0001]
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    let frame_record = [STACK + 0x1000, signed(CODE + 4)];
+    // The context's registers: x0 to x30, sp, pc.
+    let saved: Vec<u64> = (1000..1031).chain([STACK + 0x2000, 5]).collect();
+    let stack = [&frame_record[..], &[0; 16 + 23], &saved].concat();
+    let mut registers = [0; 34];
+    (registers[29], registers[30], registers[31]) = (STACK, signed(CODE + 0x100), STACK);
+    let mask = [0x007f_u64 << 48; 2].map(u64::to_le_bytes).concat();
+    let segments = [
+        notes(&[
+            prstatus_of(7, registers.into_iter()),
+            note("LINUX", 0x406, &mask),
+        ]),
+        TestSegment {
+            flags: 5,
+            ..load(CODE, 0x1000, &code)
+        },
+        load(STACK, 0x4000, &bytes(&stack)),
+    ];
+    let core = Core::from_bytes(core(AARCH64, &segments, false)).unwrap();
+    let store = Store::from_environment().without_cache();
+    let search = FileSearch::default();
+    let files = CoreFiles::new(&core, &search).unwrap();
+    let unwinder = SnapshotUnwinder::with_files(&core, &files, &store);
+    let stack = unwinder
+        .walk(&core.threads()[0], 9, WalkDetail::Registers)
+        .unwrap();
+    let found: Vec<_> = stack
+        .frames
+        .iter()
+        .map(|frame| (frame.code, frame.step.map(|step| step.evidence)))
+        .collect();
+    let address = |at: u64| RuntimeAddr(CODE + at);
+    let expected = [
+        (CodeAddr::Instruction(RuntimeAddr(0)), None),
+        (CodeAddr::Return(address(0x100)), Some(Evidence::BadCall)),
+        (
+            CodeAddr::Instruction(address(4)),
+            Some(Evidence::FramePointer),
+        ),
+        (
+            CodeAddr::Instruction(RuntimeAddr(5)),
+            Some(Evidence::SignalTrampoline),
+        ),
+    ];
+    assert_eq!(found, expected, "{:?}", stack.end);
+    let interrupted = stack.frames[3].registers.as_ref().unwrap();
+    let found: Vec<_> = (0..33)
+        .map(|n| interrupted.get(Register(n)).unwrap())
+        .collect();
+    assert_eq!(found, saved);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! `x30` holds the return address until a function saves it, so also after a call through a bad
 //! pointer. `x29` points to the frame record: the caller's `x29`, then the return address (AAPCS64
-//! §6.4.6).
+//! §6.4.6). Both may be signed: a guess cannot know, and drops the bits of a signature.
 
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 
@@ -32,7 +32,7 @@ fn bad_call<S: Modules + ?Sized>(frame: &FrameState, modules: &S) -> Option<Gues
     if modules.is_code(pc) {
         return None;
     }
-    let return_address = frame.registers.get(LR)?;
+    let return_address = frame.without_pac(frame.registers.get(LR)?);
     let mut registers = frame.registers;
     registers.set(PC, return_address);
     Some(Guess {
