@@ -11,14 +11,14 @@
 //!        bit 23      it is in the neighbouring slot
 //!        bit 24      the address is an interrupted instruction, not a return address
 //!
-//! owner  bits 0-30   bits 16-46 of the page's address
+//! owner  bits 0-30   bits 17-47 of the page's address
 //!        bit 31      the module's slot is above 63, or the block has no owner
 //!        bits 32-47  the module's slot
 //!        bit 48      a thread is writing to the block
 //!        bits 49-63  the turn: how often the owner has changed
 //! ```
 //!
-//! The number of blocks is a power of two from 16 on. Bits of an address from 12 on select the
+//! The number of blocks is a power of two from 64 on. Bits of an address from 12 on select the
 //! block, bits 4 to 11 the slot in it, and the neighbouring slot is the second choice. So owner and
 //! entry give the whole address, and its row: that of the byte before a return address, or the
 //! instruction's own. They are valid while that module is in that slot, which a reader must check,
@@ -86,7 +86,7 @@ pub(super) struct ModuleRule {
 struct BlockOwner(u64);
 
 impl BlockOwner {
-    const PAGE_SHIFT: u32 = 16;
+    const PAGE_SHIFT: u32 = 17;
     const PAGE_MASK: u64 = (1 << 31) - 1;
     /// Set if there is no owner, or its module slot is not below 64: [`BlockOwner::is_near`] is
     /// never true then.
@@ -138,6 +138,8 @@ impl RuleCache<'_> {
     /// The number of misses of other pages that evict a block's page.
     const MISSES_TO_EVICT: u8 = 16;
 
+    /// No code of a process is above.
+    const ADDRESS_BITS: u32 = 48;
     const ADDRESS: u32 = 0xf;
     const IS_SET: u32 = 1 << 22;
     const IN_NEIGHBOUR_SLOT: u32 = 1 << 23;
@@ -245,7 +247,7 @@ impl RuleCache<'_> {
     /// Caches a rule, replacing an older one if necessary, unless another thread is writing.
     pub(super) fn put(&self, code: CodeAddr, ModuleRule { rule, slot: place }: ModuleRule) {
         let address = code.address();
-        if address.0 >> 47 != 0 {
+        if address.0 >> RuleCache::ADDRESS_BITS != 0 {
             return;
         }
         let word = self.owner(address);

@@ -59,16 +59,20 @@ fn a_rule_is_found_at_its_address_only() {
             assert_eq!(get(rules, address), None, "{address}");
             assert!(rules.near(RuntimeAddr(address)).is_none());
         }
-        let address = 0x7f12_3456_789a;
-        for place in [1, 63, 64, 0xfedc] {
-            let code = CodeAddr::Return(RuntimeAddr(address));
-            rules.put(code, known(0x5_a5a0, place));
-            assert_eq!(get(rules, address), Some((0x5_a5a0, place)));
-            let near = |address| rules.near(RuntimeAddr(address));
-            assert_eq!(near(address).is_some(), place < 64);
-            for bit in 0..64 {
-                assert_eq!(get(rules, address ^ 1 << bit), None, "{bit}");
-                assert!(near(address ^ 1 << bit).is_none(), "{bit}, {place}");
+        // Of x86-64, and of AArch64.
+        for address in [0x7f12_3456_789a, 0xffff_8765_4324] {
+            for place in [1, 63, 64, 0xfedc] {
+                let code = CodeAddr::Return(RuntimeAddr(address));
+                for _ in 0..32 {
+                    rules.put(code, known(0x5_a5a0, place));
+                }
+                assert_eq!(get(rules, address), Some((0x5_a5a0, place)));
+                let near = |address| rules.near(RuntimeAddr(address));
+                assert_eq!(near(address).is_some(), place < 64);
+                for bit in 0..64 {
+                    assert_eq!(get(rules, address ^ 1 << bit), None, "{bit}");
+                    assert!(near(address ^ 1 << bit).is_none(), "{bit}, {place}");
+                }
             }
         }
     });
