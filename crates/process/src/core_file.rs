@@ -14,7 +14,7 @@ use unspool_rows::{Abi, Endian, Memory};
 use crate::file_provider::{FileProblem, FileSearch};
 use crate::loaded_objects::CoreObjects;
 use crate::maps::Mappings;
-use crate::{AuxVector, Signal, Snapshot, Thread};
+use crate::{AuxVector, Signal, Snapshot, Thread, registers};
 
 mod elf;
 mod error;
@@ -105,13 +105,18 @@ impl Core {
         if abi_info.threads.is_empty() {
             problems.push(CoreProblem::NoThreads);
         }
+        let mappings = mappings::build(&abi_info.files, &loads, &abi_info.auxv);
+        let memory = CoreMemory::new(contents, loads);
+        if let Some(layout) = registers::layout(headers.arch) {
+            layout.find_syscalls(&mut abi_info.threads, &memory);
+        }
         Ok(Core {
             abi: Abi {
                 arch: headers.arch,
                 endian: Endian::Little,
             },
-            mappings: mappings::build(&abi_info.files, &loads, &abi_info.auxv),
-            memory: CoreMemory::new(contents, loads),
+            mappings,
+            memory,
             threads: abi_info.threads,
             signal: abi_info.signal,
             process: abi_info.process,

@@ -2,27 +2,23 @@
 
 use std::collections::HashMap;
 
-use unspool_rows::{Arch, Register, RuntimeAddr};
+use unspool_rows::RuntimeAddr;
 
-use crate::{Snapshot, Thread};
+use crate::{Snapshot, Thread, registers};
 
-/// `futex` on x86-64.
-const SYS_FUTEX: u64 = 202;
-/// rdi, the first argument of a system call.
-const FIRST_ARGUMENT: Register = Register(5);
 /// From the word that is waited for, `__lock` of glibc's `pthread_mutex_t`, to `__owner`, in bytes.
 const OWNER_OFFSET: u64 = 8;
 
 /// By the IDs of threads in `futex`: the ID of another thread, where the owner would be if the
 /// thread waits for a mutex of glibc. A running process must be stopped.
 pub(crate) fn owners(snapshot: &dyn Snapshot) -> HashMap<u32, u32> {
-    if snapshot.abi().arch != Arch::X86_64 {
+    let Some(layout) = registers::layout(snapshot.abi().arch) else {
         return HashMap::new();
-    }
+    };
     let threads = snapshot.threads().iter();
     let owner = |thread: &Thread| {
-        thread.syscall.filter(|number| *number == SYS_FUTEX)?;
-        let mutex = thread.registers.as_ref().ok()?.get(FIRST_ARGUMENT)?;
+        thread.syscall.filter(|number| *number == layout.futex)?;
+        let mutex = thread.registers.as_ref().ok()?.get(layout.first_argument)?;
         let mut bytes = [0; 4];
         let at = RuntimeAddr(mutex.checked_add(OWNER_OFFSET)?);
         snapshot.memory().read(at, &mut bytes).ok()?;

@@ -131,7 +131,7 @@ impl Process {
     /// signals that were held: the tracer ends.
     fn stop(pid: i32, before: ProcFiles, tracer: Arc<Tracer>) -> Result<Process, ProcessError> {
         let arch = Arch::HOST;
-        let stopped = tracer.run(move |state| match state {
+        let mut stopped = tracer.run(move |state| match state {
             Some(tracees) => stop_on_tracer(tracees, arch),
             None => Err(ProcessError::NoSuchProcess {
                 pid: pid.unsigned_abs(),
@@ -152,6 +152,9 @@ impl Process {
                 .any(|thread| thread.registers.is_ok())
                 .then_some(reader),
         );
+        if let Some(layout) = registers::layout(arch) {
+            layout.find_syscalls(&mut stopped.threads, &memory);
+        }
         let assigned = mappings.with_copied_text(&memory);
         let mappings = assigned.map_or(mappings, Arc::new);
         Ok(Process {

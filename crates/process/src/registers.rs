@@ -3,8 +3,9 @@
 //! Each is an array of 8-byte words. Also the vector registers in `NT_PRFPREG`: `struct
 //! user_i387_struct`, and `struct user_fpsimd_state`.
 
-use unspool_rows::{Arch, Register, Registers};
+use unspool_rows::{Arch, Memory, Register, Registers, RuntimeAddr};
 
+use crate::Thread;
 use crate::little_endian::u64_at;
 
 mod aarch64;
@@ -17,12 +18,28 @@ pub(crate) struct RegisterLayout {
     pub(crate) size: usize,
     /// Word index in the block, and DWARF number.
     words: &'static [(usize, u16)],
-    /// The word with the number of the thread's current system call, or -1.
-    syscall_word: Option<usize>,
+    /// The code address.
+    pc: Register,
+    /// How the thread's current system call is known.
+    syscall: SyscallSource,
+    /// The number of the system call `futex`.
+    pub(crate) futex: u64,
+    /// The first argument of a system call.
+    pub(crate) first_argument: Register,
     /// The position of the vector registers in `NT_PRFPREG`.
     vectors: VectorLayout,
     /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` gives its bits.
     pub(crate) has_pac_mask: bool,
+}
+
+/// How a thread's current system call is known.
+#[derive(Debug)]
+enum SyscallSource {
+    /// A word of the block is its number, or -1.
+    Word(usize),
+    /// The kernel has set the code address back to the instruction, to repeat it; the register has
+    /// the number.
+    Instruction([u8; 4], Register),
 }
 
 /// Vector registers of 16 bytes, contiguous, with consecutive DWARF numbers.
@@ -64,15 +81,34 @@ impl RegisterLayout {
         for (index, number) in self.words {
             registers.set(Register(*number), word(block, *index)?);
         }
-        let syscall = match self.syscall_word {
-            Some(index) => word(block, index).filter(|number| number.cast_signed() >= 0),
-            None => None,
+        let syscall = match self.syscall {
+            SyscallSource::Word(index) => {
+                word(block, index).filter(|number| number.cast_signed() >= 0)
+            }
+            SyscallSource::Instruction(..) => None,
         };
         Some(DecodedRegisters { registers, syscall })
     }
 }
 
 impl RegisterLayout {
+    /// Finds the current system calls of threads by their code, where the register block does not
+    /// have them.
+    pub(crate) fn find_syscalls(&self, threads: &mut [Thread], memory: &dyn Memory) {
+        let SyscallSource::Instruction(instruction, number) = self.syscall else {
+            return;
+        };
+        for thread in threads {
+            let registers = thread.registers.as_ref();
+            thread.syscall = registers.ok().and_then(|registers| {
+                let mut bytes = [0; 4];
+                let pc = registers.get(self.pc)?;
+                memory.read(RuntimeAddr(pc), &mut bytes).ok()?;
+                registers.get(number).filter(|_| bytes == instruction)
+            });
+        }
+    }
+
     /// Adds the low 8 bytes of the vector registers in a block of `NT_PRFPREG`; a short block has
     /// fewer.
     pub(crate) fn decode_vectors(&self, block: &[u8], registers: &mut Registers) {

@@ -3,9 +3,13 @@
 //! numbers; `pstate` has none.
 //!
 //! Return addresses may be signed (PAuth); `NT_ARM_PAC_MASK` gives the signature's bits. The number
-//! of the current system call is not in this block.
+//! of the current system call is not in this block. `NT_ARM_SYSTEM_CALL` does not have it either
+//! once the kernel has prepared to repeat the call, which it does before a debugger or a core file
+//! sees the thread.
 
-use super::{RegisterLayout, VectorLayout};
+use unspool_rows::Register;
+
+use super::{RegisterLayout, SyscallSource, VectorLayout};
 
 pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
     size: 34 * 8,
@@ -44,7 +48,11 @@ pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
         (31, 31),
         (32, 32),
     ],
-    syscall_word: None,
+    pc: Register(32),
+    // `svc #0`, and x8.
+    syscall: SyscallSource::Instruction([0x01, 0, 0, 0xd4], Register(8)),
+    futex: 98,
+    first_argument: Register(0),
     vectors: VectorLayout {
         offset: 0,
         first: 64,

@@ -4,7 +4,9 @@
 //! Segment registers are left out: unwinding does not use them. But the bases of `fs` and `gs` do
 //! appear in expressions of thread-local storage.
 
-use super::{RegisterLayout, VectorLayout};
+use unspool_rows::Register;
+
+use super::{RegisterLayout, SyscallSource, VectorLayout};
 
 pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
     size: 27 * 8,
@@ -30,7 +32,11 @@ pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
         (21, 58),
         (22, 59),
     ],
-    syscall_word: Some(15),
+    pc: Register(16),
+    syscall: SyscallSource::Word(15),
+    futex: 202,
+    // rdi.
+    first_argument: Register(5),
     vectors: VectorLayout {
         offset: 160,
         first: 17,

@@ -155,6 +155,10 @@ fn the_signal_says_why() {
     let signal = core.signal().unwrap();
     assert_eq!(signal.name(), Some("SIGABRT"));
     assert_eq!(signal.sender.unwrap().pid, core.process().unwrap().pid);
+    // Other processors report each address.
+    if cfg!(not(target_arch = "x86_64")) {
+        return;
+    }
     let core = Core::open(kernel_core(&compile("crash.c", &[]), &["noncanonical"])).unwrap();
     assert_eq!(
         (
@@ -206,7 +210,8 @@ fn permissions_names_and_the_auxiliary_vector() {
 
 #[test]
 fn text_is_mapped_but_not_recorded() {
-    let program = compile("crash.c", &[]);
+    // The kernel records the first page of a file, which may have text, too.
+    let program = compile("crash.c", &["-Wl,-z,separate-code"]);
     let core = Core::open(kernel_core(&program, &["segv"])).unwrap();
     let entry = core.auxv().entry().unwrap();
     let error = core.memory().read(entry, &mut [0; 16]).unwrap_err();
@@ -474,7 +479,8 @@ fn a_core_without_a_list_of_files() {
         {
             let found = core.mappings().find(mapping.start).unwrap();
             // Its name is in the program's read-only data, which this core lacks.
-            let is_loader = mapping.path().unwrap().ends_with("ld-linux-x86-64.so.2");
+            let name = mapping.path().unwrap().file_name().unwrap();
+            let is_loader = name.to_string_lossy().starts_with("ld-linux-");
             if is_loader && *path == *without_headers {
                 continue;
             }

@@ -3,6 +3,8 @@
 
 mod core_file;
 mod core_file_synthetic;
+// Tables become machine code of x86-64 only.
+#[cfg(target_arch = "x86_64")]
 mod native;
 mod origin_defects;
 mod process;

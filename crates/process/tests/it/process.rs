@@ -59,9 +59,12 @@ fn a_thread_has_a_name_a_state_and_its_system_call() {
     );
     for thread in process.threads() {
         assert_eq!(thread.state, ThreadState::Stopped);
-        if cfg!(target_arch = "x86_64") {
-            assert_eq!(thread.syscall, Some(34), "pause");
-        }
+        let pause = if cfg!(target_arch = "aarch64") {
+            73 // ppoll
+        } else {
+            34
+        };
+        assert_eq!(thread.syscall, Some(pause), "pause");
     }
     assert!(states(running.pid()).iter().all(|(_, state)| *state == 't'));
     assert_eq!(
