@@ -564,7 +564,7 @@ fn walk_one(walks: &mut Walks, rules: &str, top: Top) -> Walked {
 
 /// Rows are cached by the version of their table, too: another table at its place has its own.
 #[test]
-#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+#[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
 fn a_table_at_the_place_of_another_has_its_own_rows() {
     let mut walks = Walks::new();
     let mut memory = StackMemory::new(4096);

@@ -296,7 +296,7 @@ mod tests {
 
     /// A process for which there is no room is not known, whatever was known of it.
     #[test]
-    #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+    #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
     fn processes_have_no_room_in_a_full_map() {
         let maps = WalkMaps::new(1).unwrap();
         let list = Ok((LISTS.start, 7));

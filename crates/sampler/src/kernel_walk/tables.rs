@@ -317,7 +317,7 @@ mod tests {
 
     /// A table makes room for another one when no process has its file mapped any more.
     #[test]
-    #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask bpf"]
+    #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
     fn tables_without_a_process_make_room() {
         let (one, one_bytes) = file(1, "/bin/ls");
         let (other, other_bytes) = file(2, "/bin/cat");
