@@ -87,13 +87,13 @@ fn unpack_with(
     Ok(fs::remove_dir_all(own)?)
 }
 
-/// The same for one package, without its dependencies.
+/// Unpacks one package in a folder, without its dependencies.
 ///
 /// # Errors
 ///
 /// As [`unpack`].
 pub fn unpack_alone(folder: &Path, release: &str, package: &str) -> Result<(), Error> {
-    AptGet::updated(folder, release, "deb")?.run(&["download", package])?;
+    AptGet::updated(folder, release, "deb", &[])?.run(&["download", package])?;
     let begin = format!("{package}_");
     let is_package = |name: &str| name.starts_with(&begin) && name.ends_with(".deb");
     run(Command::new("dpkg-deb")
