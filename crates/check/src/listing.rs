@@ -1,7 +1,6 @@
 //! A listing of instructions with declared and actual CFA.
 
-use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter};
-use unspool_code_analysis::Analyzer;
+use unspool_code_analysis::{Analyzer, Disassembler};
 use unspool_rows::Vaddr;
 
 use crate::declared_row::RuleLocation;
@@ -56,6 +55,7 @@ impl CheckSubject<'_> {
                 && self.program().index_containing(address) == extent
         };
         let near: Vec<_> = code.ids().filter(is_near).collect();
+        let mut disassembler = Disassembler::new(self.file().abi());
         let mut declared_locations = Vec::with_capacity(near.len());
         let mut lines: Vec<ListingLine> = near
             .iter()
@@ -68,7 +68,7 @@ impl CheckSubject<'_> {
                 declared_locations.push(location);
                 ListingLine {
                     address: Vaddr(address),
-                    text: self.disassembled(code.range(*id)),
+                    text: self.instruction_text(disassembler.as_mut(), code.range(*id)),
                     declared: row
                         .map_or_else(String::new, |row| self.rule_text(row.row, Aspect::Cfa)),
                     computed: String::new(),
@@ -94,31 +94,22 @@ impl CheckSubject<'_> {
         lines
     }
 
-    /// The text of an instruction.
-    fn disassembled(&self, range: core::ops::Range<u64>) -> String {
+    /// The text of an instruction. A callee outside an object file has no address yet, but a name.
+    fn instruction_text(
+        &self,
+        disassembler: Option<&mut Disassembler>,
+        range: core::ops::Range<u64>,
+    ) -> String {
         let bytes = self
             .file()
             .bytes_at(Vaddr(range.start), range.end - range.start);
-        let bytes = bytes.unwrap_or_default();
-        let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
-        let mut formatter = GasFormatter::new();
-        formatter.options_mut().set_rip_relative_addresses(true);
-        formatter
-            .options_mut()
-            .set_space_after_operand_separator(true);
-        formatter.options_mut().set_branch_leading_zeros(false);
-        let insn = decoder.decode();
-        let mut text = String::new();
-        // A callee outside an object file has no address yet.
-        let target = insn.near_branch_target();
-        match self.file().undefined_name(Vaddr(target)) {
-            Some(name) if target != 0 => {
-                formatter.format_mnemonic(&insn, &mut text);
-                text.push(' ');
-                text.push_str(&name);
-            }
-            _ => formatter.format(&insn, &mut text),
-        }
-        text
+        let name = |target| {
+            let name = self.file().undefined_name(Vaddr(target));
+            name.map(std::borrow::Cow::into_owned)
+        };
+        let instruction = disassembler
+            .zip(bytes)
+            .and_then(|(disassembler, bytes)| disassembler.disassemble(bytes, range.start, name));
+        instruction.map_or_else(String::new, |instruction| instruction.text)
     }
 }

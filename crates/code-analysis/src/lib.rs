@@ -4,7 +4,8 @@
 //! [`ProgramCode::scan`] reads all code once: it finds functions that never return and ranges that
 //! belong together. [`Analyzer::analyze`] computes the contents of registers and stack slots before
 //! each instruction of one unit, relative to the function's entry ([`AbstractState`],
-//! [`AbstractValue`]). Unknown contents are unknown; nothing is guessed.
+//! [`AbstractValue`]). Unknown contents are unknown; nothing is guessed. [`Disassembler`] shows
+//! instructions as text.
 //!
 //! This crate knows no file format, opens nothing, and contains no `unsafe`.
 //!
@@ -37,6 +38,7 @@
 pub mod arch;
 pub mod code;
 pub mod dataflow;
+mod disassembly;
 pub mod op;
 pub mod program;
 pub mod rows;
@@ -51,6 +53,7 @@ pub use code::{InsnId, LiftedCode};
 pub use dataflow::{
     Analysis, Analyzer, Assumptions, CfgEdge, Landing, NoAssumptions, StackHeightConflict,
 };
+pub use disassembly::{Disassembler, InstructionText};
 pub use program::{
     CodeExtent, CodeImage, ExtentKind, ExtentScan, ProgramCode, PushedWords, ReturnBehavior,
 };

@@ -1,7 +1,8 @@
-//! Effects of instructions, against another decoder and this processor; and bytes that are not
-//! code.
+//! Instructions as text against objdump, their effects against another decoder and this processor,
+//! and bytes that are not code.
 #![cfg(test)]
 
+mod disassembly;
 mod hostile;
 mod lifting;
 mod processor;
