@@ -122,6 +122,16 @@ impl ElfFile {
         }
     }
 
+    /// Whether the text of another file may be shown because this one names it, as a source file.
+    ///
+    /// Who can write to this file chooses what it names. If that may be a stranger, only files of
+    /// this file's owner are shown: those of others could be secrets.
+    #[must_use]
+    pub fn may_show(&self, file: &FileOrigin) -> bool {
+        let own = self.origin;
+        self.is_trusted() || own.is_some_and(|own| own.writers.has_owner_of(&file.writers))
+    }
+
     /// An ELF file from bytes in memory, such as the vDSO; `name` stands for the path in errors.
     /// The bytes must be laid out as in a file, which those of the vDSO are.
     ///

@@ -70,6 +70,12 @@ impl FileWriters {
         self.are_among_or(effective_user(), other)
     }
 
+    /// Whether both files have one owner.
+    #[must_use]
+    pub fn has_owner_of(&self, other: &FileWriters) -> bool {
+        self.owner == other.owner
+    }
+
     fn are_among_or(&self, user: u32, other: &FileWriters) -> bool {
         let both = self.mode & other.mode & OTHERS_WRITE;
         let is_group_same = self.group == other.group || both & GROUP_WRITES == 0;
@@ -114,6 +120,7 @@ mod tests {
         let shared = writers(1000, 1000, 0o775);
         assert!(is_among(writers(1000, 1000, 0o664), shared));
         assert!(!is_among(writers(1000, 1000, 0o664), own));
+        assert!(own.has_owner_of(&shared) && !own.has_owner_of(&foreign));
         assert!(!is_among(writers(1000, 50, 0o664), shared));
         assert!(!is_among(writers(1000, 1000, 0o666), shared));
         assert!(is_among(

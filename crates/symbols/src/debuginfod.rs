@@ -3,7 +3,7 @@
 //! The environment and the cache are those of elfutils' client (debuginfod_find_debuginfo(3)), so
 //! that either client uses the other's downloads. These are
 //! `DEBUGINFOD_CACHE_PATH/BUILDID/debuginfo`, and for ten minutes an empty file in its place if no
-//! server had one.
+//! server had one. A source file is there as `source##usr##include##stdio.h`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -37,6 +37,8 @@ const MAX_UNUSED_AGE: Duration = Duration::from_secs(604_800);
 const MARKER: &str = "cache_clean_interval_s";
 /// The size of the largest file of settings or headers to read, in bytes.
 const MAX_SETTING_BYTES: u64 = 64 << 10;
+/// The longest file name, in bytes.
+const MAX_FILE_NAME_BYTES: usize = 255;
 
 /// The servers and the limits of downloads.
 #[derive(Debug, Clone)]
@@ -129,15 +131,61 @@ impl Debuginfod {
 }
 
 impl Fetch for Debuginfod {
-    /// Looks in the cache, and downloads into it.
     fn get(
         &self,
         id: BuildId,
         artifact: Artifact,
         report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<Option<PathBuf>, DownloadError> {
-        let folder = self.folder(id);
-        if let Some(file) = folder.open(artifact.name())? {
+        let request = FileRequest {
+            id,
+            cache_name: artifact.name().to_owned(),
+            url_path: artifact.name().to_owned(),
+            check: &|url, file| check(url, file, id, artifact),
+        };
+        self.find(&request, report)
+    }
+
+    fn source(
+        &self,
+        id: BuildId,
+        path: &str,
+        report: &dyn Fn(LookupEvent<'_>),
+    ) -> Result<Option<PathBuf>, DownloadError> {
+        let cache_name = source_cache_name(path);
+        if !path.starts_with('/') || cache_name.len() > MAX_FILE_NAME_BYTES {
+            return Ok(None);
+        }
+        let request = FileRequest {
+            id,
+            cache_name,
+            url_path: format!("source{}", url_path(path)),
+            check: &check_source,
+        };
+        self.find(&request, report)
+    }
+}
+
+/// A file of a build.
+struct FileRequest<'a> {
+    id: BuildId,
+    /// Its name in the build's folder of the cache.
+    cache_name: String,
+    /// The end of its URL.
+    url_path: String,
+    /// Whether a downloaded file, of this URL, is the right one.
+    check: &'a dyn Fn(&str, &File) -> Result<(), DownloadError>,
+}
+
+impl Debuginfod {
+    /// Looks in the cache, and downloads into it.
+    fn find(
+        &self,
+        request: &FileRequest<'_>,
+        report: &dyn Fn(LookupEvent<'_>),
+    ) -> Result<Option<PathBuf>, DownloadError> {
+        let folder = self.folder(request.id);
+        if let Some(file) = folder.open(&request.cache_name)? {
             let age = file
                 .metadata()
                 .modified()
@@ -157,8 +205,8 @@ impl Fetch for Debuginfod {
                 continue;
             }
             let base = url.trim_end_matches('/');
-            let url = format!("{base}/buildid/{id}/{}", artifact.name());
-            match self.fetch(&url, id, artifact, &folder, report) {
+            let url = format!("{base}/buildid/{}/{}", request.id, request.url_path);
+            match self.fetch(&url, request, &folder, report) {
                 Ok(Some(path)) => return Ok(Some(path)),
                 Ok(None) => {}
                 Err(error) => {
@@ -177,21 +225,18 @@ impl Fetch for Debuginfod {
         let is_asked = |lost: &AtomicBool| !lost.load(Ordering::Relaxed);
         if self.is_unreachable.iter().all(is_asked) {
             // An empty file is for a missing one. A failure to remember it is harmless.
-            let _ = folder.write(artifact.name(), b"");
+            let _ = folder.write(&request.cache_name, b"");
         }
         Ok(None)
     }
-}
 
-impl Debuginfod {
     /// The folder for the files of a build.
     fn folder(&self, id: BuildId) -> CacheFolder {
-        let artifacts = |name: &str| {
-            [Artifact::DebugInfo, Artifact::Executable]
-                .iter()
-                .any(|artifact| artifact.name() == name)
+        let is_artifact = |name: &str| {
+            let names = [Artifact::DebugInfo, Artifact::Executable].map(Artifact::name);
+            names.contains(&name) || name.starts_with("source##")
         };
-        self.cache().subfolder(&id.to_string(), artifacts)
+        self.cache().subfolder(&id.to_string(), is_artifact)
     }
 
     fn cache(&self) -> CacheFolder {
@@ -202,8 +247,7 @@ impl Debuginfod {
     fn fetch(
         &self,
         url: &str,
-        id: BuildId,
-        artifact: Artifact,
+        request: &FileRequest<'_>,
         folder: &CacheFolder,
         report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<Option<PathBuf>, DownloadError> {
@@ -230,9 +274,9 @@ impl Debuginfod {
             started,
             deadline,
         };
-        let done = folder.write_with(artifact.name(), 0, |file| {
+        let done = folder.write_with(&request.cache_name, 0, |file| {
             download.copy(response, &folder.path(), file)?;
-            check(url, file, id, artifact)
+            (request.check)(url, file)
         });
         done.map(Some)
     }
@@ -345,6 +389,37 @@ fn failed(url: &str, started: Instant, error: &io::Error) -> DownloadError {
             reason: error.to_string(),
         },
     }
+}
+
+/// The name of a source file in the cache, as elfutils' client makes it.
+fn source_cache_name(path: &str) -> String {
+    let path = path.replace('#', "#_").replace('/', "##");
+    format!("source{path}")
+}
+
+/// A path in a URL (RFC 3986 §2).
+fn url_path(path: &str) -> String {
+    let mut escaped = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+/// Whether a downloaded file is text.
+fn check_source(url: &str, file: &File) -> Result<(), DownloadError> {
+    let is_text = crate::sources::read_text(file).is_ok();
+    is_text
+        .then_some(())
+        .ok_or_else(|| DownloadError::WrongFile {
+            url: url.to_owned(),
+            reason: "the server's file is not a source file".into(),
+        })
 }
 
 /// Whether a downloaded file is a complete ELF file of the requested build and kind.

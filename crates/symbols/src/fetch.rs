@@ -24,6 +24,20 @@ pub trait Fetch: Debug + Send + Sync {
         artifact: Artifact,
         report: &dyn Fn(LookupEvent<'_>),
     ) -> Result<Option<PathBuf>, DownloadError>;
+
+    /// The same for a source file of the build, by its path in debug information: an absolute one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Fetch::get`].
+    fn source(
+        &self,
+        _id: BuildId,
+        _path: &str,
+        _report: &dyn Fn(LookupEvent<'_>),
+    ) -> Result<Option<PathBuf>, DownloadError> {
+        Ok(None)
+    }
 }
 
 /// A kind of file on a server.
@@ -83,7 +97,7 @@ pub enum DownloadError {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// The received file is not a complete ELF file, or is of another build.
+    /// The received file is not a complete ELF file, is of another build, or is not text.
     #[error("{url}: {reason}")]
     WrongFile {
         /// The requested URL.

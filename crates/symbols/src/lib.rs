@@ -4,6 +4,8 @@
 //! [`AddressNames`] with the name of each address. A failure is a [`SymbolProblem`] of its module,
 //! never an error of the whole lookup.
 //!
+//! [`SourceFinder`] finds the text of source files.
+//!
 //! Code in no file has names elsewhere: kernel code in the kernel's own list ([`KernelSymbols`]),
 //! generated code in a [`PerfMap`] or a [`JitDump`].
 //!
@@ -37,6 +39,7 @@ mod names;
 mod parallel;
 mod perf_map;
 mod problem;
+mod sources;
 mod symbolizer;
 mod vdso;
 
@@ -53,5 +56,6 @@ pub use kernel::{KernelSymbol, KernelSymbols, KernelSymbolsError};
 pub use names::{AddressName, AddressNames, CodeSymbol, InlineFrameRef, ModuleNames};
 pub use perf_map::{JitSymbol, PerfMap, PerfMapError, PerfMapLocation};
 pub use problem::SymbolProblem;
+pub use sources::{NoSource, PathMapping, SourceFinder, SourceText};
 pub use symbolizer::{LookupEvent, ModuleSource, NameDetail, SymbolRequest, Symbolizer};
 pub use vdso::own_vdso;

@@ -14,8 +14,8 @@ use unspool_elf::{BuildId, ContentKey, DebugFiles, ElfFile, SearchRoots};
 use unspool_rows::Vaddr;
 use unspool_symbols::{
     Artifact, Debuginfod, DebuginfodOptions, DownloadError, Fetch as _, LookupEvent, ModuleFinder,
-    ModuleIdentity, ModuleNames, ModuleSource, NameDetail, SymbolProblem, SymbolRequest,
-    Symbolizer,
+    ModuleIdentity, ModuleNames, ModuleSource, NameDetail, NoSource, SourceFinder, SymbolProblem,
+    SymbolRequest, Symbolizer,
 };
 
 /// A server's response to a request for a path.
@@ -506,4 +506,37 @@ fn files_that_nobody_uses_are_removed() {
     fs::write(cache.join("cache_miss_s"), "0").unwrap();
     program.get(program.options(&[&server])).unwrap();
     assert!(old.exists());
+}
+
+/// By the path in debug information, under the name that elfutils' client gives it in the cache.
+#[test]
+fn sources_are_downloaded_by_their_path() {
+    let program = program("sources");
+    let server = Server::new(|path, stream| match path.split_once("/source") {
+        Some((_, "/build/a%23b%20c/x.c")) => answer(stream, "200 OK", b"int x;\n"),
+        Some((_, "/build/binary.c")) => answer(stream, "200 OK", b"\x7fELF\0"),
+        _ => answer(stream, "404 Not Found", b""),
+    });
+    let client = Arc::new(Debuginfod::new(program.options(&[&server])));
+    let get = |path: &str| client.source(program.id, path, &|_| {});
+    let found = get("/build/a#b c/x.c").unwrap().unwrap();
+    let folder = program.cache().join(program.id.to_string());
+    assert_eq!(found, folder.join("source##build##a#_b c##x.c"));
+    assert_eq!(fs::read(found).unwrap(), b"int x;\n");
+    assert!(matches!(
+        get("/build/binary.c"),
+        Err(DownloadError::WrongFile { .. })
+    ));
+    for (path, requests) in [("relative.c", 2), ("/missing.c", 3), ("/missing.c", 3)] {
+        assert_eq!(get(path).unwrap(), None);
+        assert_eq!(server.count(), requests, "{path}");
+    }
+    let finder = SourceFinder::default().with_fetch(client.clone());
+    let file = ElfFile::open(&program.stripped).unwrap();
+    let read = |path: &str| finder.read(Path::new(path), Some(&file), &|_| {});
+    let source = read("/build/a#b c/x.c").unwrap();
+    assert_eq!((source.text.as_str(), source.is_newer), ("int x;\n", false));
+    assert!(matches!(read("/missing.c"), Err(NoSource::NotFound(_))));
+    assert!(matches!(read("/etc/shadow"), Err(NoSource::Name(_))));
+    assert_eq!(server.count(), 3, "all were in the cache");
 }
