@@ -64,6 +64,10 @@ const ATTACKS: &[Attack] = &[
         run: terminal_escapes,
     },
     Attack {
+        name: "source-of-root",
+        run: source_of_root,
+    },
+    Attack {
         name: "poisoned-cache",
         run: poisoned_cache,
     },
@@ -769,6 +773,35 @@ fn link_out_of_a_root(scene: &Scene) -> Result<(), Error> {
     } else {
         Err("the process's own names are not shown".into())
     }
+}
+
+/// A program whose debug information names a file that only root may read as its source.
+fn source_of_root(scene: &Scene) -> Result<(), Error> {
+    let (secret, source) = (scene.folder.join("secret.c"), scene.folder.join("spins.c"));
+    fs::write(&secret, "SECRET\n")?;
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
+    let text = format!(
+        "# 1 \"{}\"\nint main(void) {{ for (;;); }}\n",
+        secret.display()
+    );
+    fs::write(&source, text)?;
+    let program = scene.compile(&source.to_string_lossy(), "spins", &["-g"])?;
+    chown(&program, Some(STRANGER), Some(STRANGER))?;
+    let process = scene.spawn(STRANGER, &program, &[])?;
+    let profile = scene.folder.join("profile");
+    let mut record = scene.unspool(20);
+    record.args(["record", "-d", "0.5", "-p", &pid(&process), "-o"]);
+    scene.succeed(record.arg(&profile))?;
+    for option in ["--source", "--disasm"] {
+        let mut report = scene.unspool(20);
+        report.args(["report", option, "main"]).arg(&profile);
+        let output = scene.survive(&mut report)?;
+        let is_refused = String::from_utf8_lossy(&output.stderr).contains("is another user's");
+        if String::from_utf8_lossy(&output.stdout).contains("SECRET") || !is_refused {
+            return Err(output_text(&report, &output).into());
+        }
+    }
+    Ok(())
 }
 
 /// Names that would control a terminal, end a line, or reverse text: of a file, a function, a

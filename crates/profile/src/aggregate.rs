@@ -5,13 +5,57 @@ use std::hash::Hash;
 
 use crate::model::{ProcessId, Profile, ProfileSample, ThreadId};
 use crate::names::{FrameCertainty, FunctionId, NamedProfile, StackFunction};
+use crate::output::View;
 use crate::paths::{PathBranch, PathTree, WeightedPath};
 use crate::stacks::StackId;
+use crate::wait::{WaitReason, WaitReasons};
 
 /// The weight of each stack of these samples.
 #[must_use]
 pub fn weights(samples: &[&ProfileSample]) -> HashMap<StackId, u64> {
     sums(samples.iter().map(|sample| (sample.stack, sample.weight)))
+}
+
+/// The weight and the number of samples.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StackWeight {
+    pub(crate) weight: u64,
+    pub(crate) samples: u64,
+}
+
+impl StackWeight {
+    pub(crate) fn add(&mut self, other: StackWeight) {
+        self.weight = self.weight.saturating_add(other.weight);
+        self.samples += other.samples;
+    }
+}
+
+/// The weight and the number of the samples with each frame innermost, by [`FrameId`].
+pub(crate) fn innermost_weights(view: &View<'_>) -> Vec<StackWeight> {
+    let profile = view.named.profile;
+    let mut sums = vec![StackWeight::default(); profile.frames().len()];
+    for sample in &view.samples {
+        let node = profile.stacks().node(sample.stack);
+        if let Some(sum) = node.and_then(|node| sums.get_mut(node.frame.0 as usize)) {
+            sum.add(StackWeight {
+                weight: sample.weight,
+                samples: 1,
+            });
+        }
+    }
+    sums
+}
+
+/// As [`weights`], with the number of samples.
+pub(crate) fn stack_weights(samples: &[&ProfileSample]) -> HashMap<StackId, StackWeight> {
+    let mut sums: HashMap<StackId, StackWeight> = HashMap::new();
+    for sample in samples {
+        sums.entry(sample.stack).or_default().add(StackWeight {
+            weight: sample.weight,
+            samples: 1,
+        });
+    }
+    sums
 }
 
 fn sums<K: Eq + Hash>(weights: impl Iterator<Item = (K, u64)>) -> HashMap<K, u64> {
@@ -69,6 +113,14 @@ pub fn modules<'n>(
 #[must_use]
 pub fn threads(samples: &[&ProfileSample]) -> Vec<Weight<ThreadId>> {
     tasks(samples.iter().map(|sample| (sample.thread, sample.weight)))
+}
+
+/// What these samples wait for, the heaviest first. Samples on a CPU do not count.
+#[must_use]
+pub fn waits(named: &NamedProfile<'_>, samples: &[&ProfileSample]) -> Vec<Weight<WaitReason>> {
+    let reasons = WaitReasons::new(named);
+    let reason = |sample: &&ProfileSample| Some((reasons.get(sample)?, sample.weight));
+    tasks(samples.iter().filter_map(reason))
 }
 
 /// The processes of these samples, the heaviest first.

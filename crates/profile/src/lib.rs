@@ -27,7 +27,9 @@
 
 mod advice;
 pub mod aggregate;
+pub mod archive;
 mod arguments;
+mod code;
 mod completeness;
 mod error;
 mod file;
@@ -39,12 +41,16 @@ mod paths;
 mod profile_names;
 mod reader;
 mod runtime;
+mod sampled_code;
 mod selection;
+mod source_file;
 mod stacks;
+mod wait;
 mod writer;
 
 pub use advice::Advice;
 pub use arguments::{Argument, ArgumentCertainty, ArgumentsId};
+pub use code::{CodeInstruction, FunctionCode, LineWeight, MissingCode, SourceLines};
 pub use completeness::{
     Completeness, CompletenessSummary, GroupedDigits, Headline, IncompleteReason, IncompleteStacks,
     share,
@@ -65,6 +71,9 @@ pub use names::{
 pub use profile_names::ProfileNames;
 pub use reader::ProfileReader;
 pub use runtime::Runtime;
+pub use sampled_code::{CodeLimits, SampledCode};
 pub use selection::{NamePredicate, Selection};
+pub use source_file::{SourceExcerpt, SourceFile};
 pub use stacks::{StackId, StackNode, Stacks};
+pub use wait::{WaitReason, WaitReasons};
 pub use writer::ProfileWriter;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use unspool_elf::{BuildId, ContentKey};
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
+use crate::archive::Archive;
 use crate::arguments::{Argument, ArgumentsId};
 use crate::intern::RawFrame;
 use crate::stacks::{StackId, Stacks};
@@ -579,6 +580,7 @@ pub struct Profile {
     pub(crate) samples: Vec<ProfileSample>,
     pub(crate) lost: Vec<LostSamples>,
     pub(crate) symbols: Vec<RecordedSymbol>,
+    pub(crate) archive: Option<Box<Archive>>,
     pub(crate) ending: FileEnding,
 }
 
@@ -650,6 +652,12 @@ impl Profile {
     #[must_use]
     pub fn symbols(&self) -> &[RecordedSymbol] {
         &self.symbols
+    }
+
+    /// The names, sources and code that are kept with it, if it is an archive.
+    #[must_use]
+    pub fn archive(&self) -> Option<&Archive> {
+        self.archive.as_deref()
     }
 
     /// How the reading of the file ended.

@@ -12,7 +12,7 @@ use crate::model::{
 use crate::stacks::StackId;
 
 /// A function at a code location, perhaps inlined.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SourceFrame {
     /// Its readable name.
     pub function: String,

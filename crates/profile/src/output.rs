@@ -56,13 +56,13 @@ impl View<'_> {
 
 /// Distinct strings, in the order of their first use.
 #[derive(Default)]
-struct StringInterner {
+pub(crate) struct StringInterner {
     ids: HashMap<String, u32>,
-    all: Vec<String>,
+    pub(crate) all: Vec<String>,
 }
 
 impl StringInterner {
-    fn id(&mut self, text: &str) -> u32 {
+    pub(crate) fn id(&mut self, text: &str) -> u32 {
         if let Some(id) = self.ids.get(text) {
             return *id;
         }

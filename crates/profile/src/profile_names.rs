@@ -1,17 +1,22 @@
 //! The names of a profile's code locations, from the files of its modules.
 
+use std::collections::HashMap;
+
 use unspool_symbols::{
     AddressNames, LookupEvent, ModuleIdentity, ModuleNames, ModuleSource, SymbolRequest, Symbolizer,
 };
 
-use crate::model::{CodeLocation, Profile, ProfileFrame, ProfileModule};
+use crate::archive::Archive;
+use crate::model::{CodeLocation, FrameId, Profile, ProfileFrame, ProfileModule};
 use crate::names::{LocationName, NameResolver, SourceFrame};
 
-/// The names of a profile's code locations in files.
+/// The names of a profile's code locations in files. Those of an archive are in the profile.
 #[derive(Debug)]
 pub struct ProfileNames {
-    /// By module index.
+    /// By module index; empty for an archive.
     names: AddressNames,
+    /// The names in an archive.
+    archived: HashMap<CodeLocation, LocationName>,
 }
 
 impl ProfileNames {
@@ -19,6 +24,17 @@ impl ProfileNames {
     #[must_use]
     pub fn look_up(profile: &Profile, symbolizer: &Symbolizer) -> ProfileNames {
         ProfileNames::look_up_frames(profile, profile.frames(), symbolizer, &|_| {})
+    }
+
+    /// The names that are kept with an archive.
+    fn archived(profile: &Profile, archive: &Archive) -> ProfileNames {
+        let frames = (0..).map(FrameId).zip(profile.frames());
+        ProfileNames {
+            names: AddressNames::default(),
+            archived: frames
+                .map(|(id, frame)| (frame.lookup, archive.name(id)))
+                .collect(),
+        }
     }
 
     /// The same for some of its frames; several threads call `report` with the progress.
@@ -29,6 +45,9 @@ impl ProfileNames {
         symbolizer: &Symbolizer,
         report: &(dyn Fn(LookupEvent<'_>) + Sync),
     ) -> ProfileNames {
+        if let Some(archive) = profile.archive() {
+            return ProfileNames::archived(profile, archive);
+        }
         let mut requests: Vec<_> = profile.modules().iter().map(request).collect();
         for frame in frames {
             if let CodeLocation::Module(module, address) = frame.lookup
@@ -39,11 +58,12 @@ impl ProfileNames {
         }
         ProfileNames {
             names: symbolizer.look_up_with(requests, report),
+            archived: HashMap::new(),
         }
     }
 
     /// The names of each module, with the problems of their lookup, in the order of
-    /// [`Profile::modules`].
+    /// [`Profile::modules`]. Empty for an archive.
     #[must_use]
     pub fn modules(&self) -> &[ModuleNames] {
         self.names.modules()
@@ -63,6 +83,9 @@ fn request(module: &ProfileModule) -> SymbolRequest {
 
 impl NameResolver for ProfileNames {
     fn name(&self, location: CodeLocation) -> LocationName {
+        if let Some(name) = self.archived.get(&location) {
+            return name.clone();
+        }
         let known = match location {
             CodeLocation::Module(module, address) => self.names.get(module.0 as usize, address),
             _ => None,

@@ -4,10 +4,11 @@ use std::io::Read;
 
 use unspool_elf::ContentKey;
 
+use crate::archive::Archive;
 use crate::arguments::Argument;
 use crate::error::FileError;
 use crate::file::block::{Block, BlockReader, NextBlock, read_up_to};
-use crate::file::rows::{EndRecord, FrameArguments, MetaEntry, StackRun, kind};
+use crate::file::rows::{ArchivedSource, EndRecord, FrameArguments, MetaEntry, StackRun, kind};
 use crate::file::table::{TableReader, TableRow};
 use crate::file::{HEADER, MAGIC, VERSION};
 use crate::model::{
@@ -88,7 +89,7 @@ impl Profile {
     /// Reads a profile: all of it, or up to the first unusable block ([`Profile::ending`]). Blocks
     /// of unknown kinds are skipped.
     ///
-    /// Takes memory in proportion to the size of the file, at most about a thousand times as much
+    /// Takes memory in proportion to the size of the file, at most a few thousand times as much
     /// for a malicious one.
     ///
     /// # Errors
@@ -142,8 +143,32 @@ impl Profile {
             }),
             kind::LOST => each(block, |lost| add(&mut self.lost, lost)),
             kind::END => each(block, |totals| self.end(&totals, taken)),
+            kind::STRINGS => self.take_archived(block, Archive::add_string),
+            kind::LOCATIONS => self.take_archived(block, Archive::add_location),
+            kind::FRAME_NAMES => {
+                let frames = self.frames.len();
+                self.take_archived(block, |archive, name| archive.add_frame(frames, name))
+            }
+            kind::FUNCTION_CODE => {
+                let modules = self.modules.len();
+                self.take_archived(block, |archive, code| archive.add_code(modules, code))
+            }
+            kind::INSTRUCTIONS => self.take_archived(block, Archive::add_instruction),
+            kind::SOURCES => self.take_archived(block, |archive, source: ArchivedSource| {
+                archive.add_source(&source)
+            }),
             _ => Ok(()),
         }
+    }
+
+    /// Adds the rows of a block to what is kept with the profile.
+    fn take_archived<R: TableRow<N>, const N: usize>(
+        &mut self,
+        block: &Block,
+        mut add: impl FnMut(&mut Archive, R) -> RowCheck,
+    ) -> Result<(), FileError> {
+        let archive = self.archive.get_or_insert_default();
+        each(block, |row| add(archive, row))
     }
 
     fn check_location(&self, location: CodeLocation) -> RowCheck {
@@ -217,7 +242,7 @@ impl Profile {
 }
 
 /// Whether a row is valid, or why not.
-type RowCheck = Result<(), &'static str>;
+pub(crate) type RowCheck = Result<(), &'static str>;
 
 /// Calls a function with each row of a block.
 fn each<R: TableRow<N>, const N: usize>(
@@ -299,6 +324,7 @@ fn empty() -> Profile {
         samples: Vec::new(),
         lost: Vec::new(),
         symbols: Vec::new(),
+        archive: None,
         ending: FileEnding::Open,
     }
 }

@@ -265,7 +265,7 @@ impl<W: Write> ProfileWriter<W> {
 }
 
 /// The stored form of the metadata.
-fn facts(meta: &Meta) -> Vec<MetaEntry> {
+pub(crate) fn facts(meta: &Meta) -> Vec<MetaEntry> {
     let number = |number: u64| number.to_string();
     let mut abi_info = vec![
         ("host", meta.host.clone()),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use unspool_symbols::PathMapping;
 
 use super::{parse_count, parse_seconds};
 
@@ -19,7 +20,8 @@ use super::{parse_count, parse_seconds};
 /// in from another sample. In lists, `~` marks a total that such frames contribute to.
 ///
 /// Names come from the files that were recorded, or their debug files. Debugging information (-g)
-/// adds inlined functions, and source lines in the forms `firefox` and `pprof`.
+/// adds inlined functions, and source lines: for --source, --disasm, and the forms `firefox`
+/// and `pprof`.
 ///
 /// A recording that did not end properly is shown as far as it goes, and a note says so.
 #[derive(Debug, Args)]
@@ -29,8 +31,11 @@ Examples:
   unspool report --by thread --sort total
   unspool report --function '^malloc$' --tree callers
   unspool report --around malloc                   who calls it, and what it calls
+  unspool report --source main                     its source lines, with their samples
+  unspool report --disasm main                     its instructions, with their samples
   unspool report --since 2 --until 3.5             a part of the recording, in seconds
   unspool report --format html -o profile.html
+  unspool report --format archive -o archive.prof  to report, view and diff on another machine
   unspool report --format flamegraph -o flame.svg
   unspool report --format flamegraph --tree callers -o callers.svg
   unspool report --format pprof -o out.pb.gz
@@ -58,6 +63,20 @@ pub(crate) struct ReportArgs {
     /// Show callers and callees of this function, by its whole name, instead of list and tree.
     #[arg(long, value_name = "NAME")]
     pub(crate) around: Option<String>,
+    /// Show the samples of each instruction of this function, by its whole name.
+    ///
+    /// Jumps are arrows, and the source lines are between the instructions. Instructions far from
+    /// samples are left out of the text.
+    #[arg(long, value_name = "NAME", conflicts_with = "around")]
+    pub(crate) disasm: Option<String>,
+    /// Show the samples of each source line of this function, by its whole name.
+    ///
+    /// Source files are read where debug information says that they are, where --source-map says,
+    /// or from debuginfod's servers.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["around", "disasm"])]
+    pub(crate) source: Option<String>,
+    #[command(flatten)]
+    pub(crate) source_args: SourceArgs,
     /// Leave out of the text what has less than this share of the weight, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
@@ -90,6 +109,17 @@ pub(crate) struct ViewArgs {
     // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
     pub(crate) filters: Filters,
+}
+
+/// Where source files are, and whether they are kept.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct SourceArgs {
+    /// Read source files below FROM in TO; can be repeated.
+    #[arg(long, value_name = "FROM=TO", value_parser = parse_mapping)]
+    pub(crate) source_map: Vec<PathMapping>,
+    /// Keep no source lines and no instructions in an archive.
+    #[arg(long)]
+    pub(crate) no_code: bool,
 }
 
 /// What is shown of a profile, and where.
@@ -164,6 +194,8 @@ pub(crate) enum ReportFormat {
     Folded,
     /// A page for a browser, in one file.
     Html,
+    /// A profile with names, lines, sources and code, to be opened where the programs are not.
+    Archive,
     /// A flame graph, as SVG.
     Flamegraph,
     /// For pprof: gzipped protocol buffers.
@@ -183,6 +215,8 @@ pub(crate) enum ReportGroup {
     Module,
     Thread,
     Process,
+    /// What threads off a CPU wait for (`unspool record --off-cpu`).
+    Wait,
 }
 
 /// The order of a list.
@@ -254,6 +288,15 @@ pub(crate) enum DiffFormat {
     Json,
     /// The flame graph of the second profile, red where a function has more, blue where less.
     Flamegraph,
+}
+
+fn parse_mapping(text: &str) -> Result<PathMapping, String> {
+    let parts = text.split_once('=').filter(|(from, _)| !from.is_empty());
+    let (from, to) = parts.ok_or_else(|| format!("`{text}` is not FROM=TO"))?;
+    Ok(PathMapping {
+        from: from.into(),
+        to: to.into(),
+    })
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

@@ -9,19 +9,26 @@ use regex_lite::Regex;
 use unspool_profile::aggregate::{self, Direction};
 use unspool_profile::output::flamegraph::{self, FlameGraph};
 use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
-use unspool_profile::{CpuState, FunctionId, NamedProfile, Profile, Selection, Time};
+use unspool_profile::{
+    CodeLimits, CpuState, FunctionId, NamedProfile, Profile, ProfileNames, SampledCode, Selection,
+    Time, archive,
+};
 
-use crate::args::profiles::{Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, TreeKind};
+use crate::args::profiles::{
+    Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, ReportGroup, SourceArgs, TreeKind,
+};
 use crate::commands;
 use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;
-use unspool_symbols::NameDetail;
+use unspool_symbols::{NameDetail, SourceFinder, Symbolizer};
 
+mod code;
 mod empty;
 mod json;
 mod names;
 mod text;
 
+use code::{Disassembly, SourceFiles, SourceListing};
 pub(super) use json::complete;
 pub(super) use names::look_up_names;
 pub(super) use text::{width as text_width, with_module};
@@ -32,14 +39,28 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let names = look_up_names(&profile, detail(&args.output_args.filters));
     let named = NamedProfile::new(&profile, &names);
     let view = match args.output_args.format {
-        ReportFormat::Html => view_of(path, &named, &args.output_args.filters, None)?,
+        ReportFormat::Html | ReportFormat::Archive => {
+            view_of(path, &named, &args.output_args.filters, None)?
+        }
+        _ if args.group == ReportGroup::Wait => {
+            let filters = Filters {
+                state: OnOff::Off,
+                ..args.output_args.filters.clone()
+            };
+            view_of(path, &named, &filters, None)?
+        }
         _ => view(path, &named, &args.output_args.filters)?,
     };
+    if args.disasm.is_some() || args.source.is_some() {
+        print_code(&view, &names, args)?;
+        return Ok(status(is_whole && !view.samples.is_empty()));
+    }
     let around = args
         .around
         .as_deref()
         .map(|name| find(&named, name))
         .transpose()?;
+    let (source_args, filters) = (&args.source_args, &args.output_args.filters);
     write_to(&args.output_args.output, |out| {
         match args.output_args.format {
             ReportFormat::Text if view.samples.is_empty() => Ok(()),
@@ -54,6 +75,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
                 flamegraph::write(out, &view, graph(&args.output_args, direction))
             }
             ReportFormat::Html => html::write(out, &view),
+            ReportFormat::Archive => {
+                let code = sampled_code(&view, &names, source_args, filters, &CodeLimits::ARCHIVE);
+                archive::write(out, &view, &names, &code)
+            }
             ReportFormat::Pprof => pprof::write(out, &view),
             ReportFormat::Firefox => firefox::write(out, &view),
             ReportFormat::Speedscope => speedscope::write(out, &view),
@@ -61,6 +86,40 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         }
     })?;
     Ok(status(is_whole && !view.samples.is_empty()))
+}
+
+/// The instructions or the source lines of a function.
+fn print_code(view: &View<'_>, names: &ProfileNames, args: &ReportArgs) -> anyhow::Result<()> {
+    let is_json = match args.output_args.format {
+        ReportFormat::Text => false,
+        ReportFormat::Json => true,
+        _ => anyhow::bail!("--disasm and --source are text or JSON: leave out --format"),
+    };
+    let output = &args.output_args.output;
+    let mut files = SourceFiles::new(view.named.profile, names, args);
+    if let Some(name) = &args.disasm {
+        let functions = find(view.named, name)?;
+        let disassembly = Disassembly::new(view, names, args, &functions)?;
+        write_to(output, |out| {
+            if is_json {
+                code::disassembly_json(out, view, &disassembly)
+            } else {
+                code::print_disassembly(out, view, &disassembly, &mut files, args)
+            }
+        })?;
+    }
+    if let Some(name) = &args.source {
+        let functions = find(view.named, name)?;
+        let listing = SourceListing::new(view, &functions)?;
+        write_to(output, |out| {
+            if is_json {
+                code::source_json(out, view, &listing, &mut files)
+            } else {
+                code::print_source(out, view, &listing, &mut files, args)
+            }
+        })?;
+    }
+    Ok(())
 }
 
 /// A profile as a page; `None` if no sample passes the filters.
@@ -75,6 +134,26 @@ pub(super) fn page(path: &Path, filters: &Filters) -> anyhow::Result<Option<Vec<
     let mut page = Vec::new();
     html::write(&mut page, &view)?;
     Ok(Some(page))
+}
+
+/// The code to keep. Source files are not fetched from servers: there can be many.
+fn sampled_code(
+    view: &View<'_>,
+    names: &ProfileNames,
+    source_args: &SourceArgs,
+    filters: &Filters,
+    limits: &CodeLimits,
+) -> SampledCode {
+    if source_args.no_code {
+        return SampledCode::default();
+    }
+    let finder = SourceFinder::new(source_args.source_map.clone());
+    SampledCode::look_up(view, names, &code_symbolizer(filters), &finder, limits)
+}
+
+/// Looks up the lines of instructions. Only those of sampled ones are worth a cache.
+fn code_symbolizer(filters: &Filters) -> Symbolizer {
+    Symbolizer::from_environment(detail(filters)).with_cache(None)
 }
 
 /// The parameters of a flame graph.

@@ -9,6 +9,7 @@ mod cargo;
 mod check;
 mod check_call;
 mod check_run;
+mod code;
 mod completeness;
 mod convert;
 mod ctf;

@@ -21,7 +21,7 @@ use crate::harness;
 use crate::json;
 
 /// What a tool prints.
-fn run_tool(program: &str, arguments: &[&str]) -> String {
+pub(crate) fn run_tool(program: &str, arguments: &[&str]) -> String {
     tool(program).args(arguments).succeed()
 }
 
@@ -35,7 +35,7 @@ fn build(folder: &Path) -> PathBuf {
 }
 
 /// The start of a function and its size in bytes.
-fn symbol(program: &Path, name: &str) -> (u64, u64) {
+pub(crate) fn symbol(program: &Path, name: &str) -> (u64, u64) {
     let table = run_tool("nm", &["-S", program.to_str().unwrap()]);
     let line = table
         .lines()
@@ -49,6 +49,31 @@ fn symbol(program: &Path, name: &str) -> (u64, u64) {
 /// Each frame is a few bytes after the start of its function; one with a name ending in `_[s]` is
 /// spliced.
 fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
+    let frame = |(n, name): (usize, &&str)| {
+        let function = name.trim_end_matches("_[s]");
+        let at = symbol(program, function).0 + 8;
+        let evidence = match n {
+            0 => FrameEvidence::Registers,
+            _ if function == *name => FrameEvidence::Cfi,
+            _ => FrameEvidence::Spliced,
+        };
+        (at, evidence)
+    };
+    let frames = |functions: &[&str]| functions.iter().enumerate().map(frame).collect();
+    let stacks = stacks.iter();
+    let stacks: Vec<_> = stacks
+        .map(|(functions, weight)| (frames(functions), *weight))
+        .collect();
+    record_frames(path, program, &stacks);
+}
+
+/// The same with the address and the evidence of each frame. Those after the first are return
+/// addresses.
+pub(crate) fn record_frames(
+    path: &Path,
+    program: &Path,
+    stacks: &[(Vec<(u64, FrameEvidence)>, u64)],
+) {
     let meta = Meta {
         command: vec!["./profiled".into()],
         host: "here".into(),
@@ -85,23 +110,16 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
         is_deleted: false,
         code: None,
     };
-    for (time, (functions, weight)) in (0..).zip(stacks) {
-        let frame = |(n, name): (usize, &&str)| {
-            let function = name.trim_end_matches("_[s]");
-            let at = RuntimeAddr(symbol(program, function).0 + 8);
-            match n {
-                0 => (CodeAddr::Instruction(at), FrameEvidence::Registers),
-                _ if function == *name => (CodeAddr::Return(at), FrameEvidence::Cfi),
-                _ => (CodeAddr::Return(at), FrameEvidence::Spliced),
-            }
-        };
-        let frames = functions.iter().enumerate().map(frame);
-        let frames = frames.map(|(code, evidence)| RawFrame {
-            code,
-            evidence,
+    for (time, (frames, weight)) in (0..).zip(stacks) {
+        let frame = |(n, (at, evidence)): (usize, &(u64, FrameEvidence))| RawFrame {
+            code: match n {
+                0 => CodeAddr::Instruction(RuntimeAddr(*at)),
+                _ => CodeAddr::Return(RuntimeAddr(*at)),
+            },
+            evidence: *evidence,
             arguments: None,
-        });
-        let frames: Vec<_> = frames.collect();
+        };
+        let frames: Vec<_> = frames.iter().enumerate().map(frame).collect();
         let stack = writer.stack(thread, &frames, |modules, at| {
             CodeLocation::Module(modules.id(&module), Vaddr(at.0))
         });
@@ -125,12 +143,12 @@ const STACKS: [(&[&str], u64); 3] = [
     (&["work", "main"], 10_000_000),
 ];
 
-fn unspool(arguments: &[&str]) -> Output {
+pub(crate) fn unspool(arguments: &[&str]) -> Output {
     harness::unspool().args(arguments).output().unwrap()
 }
 
 /// The standard output of a run that prints nothing to standard error.
-fn clean(arguments: &[&str]) -> String {
+pub(crate) fn clean(arguments: &[&str]) -> String {
     let output = harness::unspool().args(arguments).finish().ended_with(0);
     assert_eq!(output.err, "", "{arguments:?}");
     output.out

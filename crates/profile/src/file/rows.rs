@@ -1,6 +1,7 @@
 //! The columns of each table: the code that writes a row, beside the code that reads it.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -32,6 +33,12 @@ pub(crate) mod kind {
     pub(crate) const END: u16 = 11;
     pub(crate) const ARGUMENTS: u16 = 12;
     pub(crate) const CALLED_WITH: u16 = 13;
+    pub(crate) const STRINGS: u16 = 14;
+    pub(crate) const LOCATIONS: u16 = 15;
+    pub(crate) const FRAME_NAMES: u16 = 16;
+    pub(crate) const FUNCTION_CODE: u16 = 17;
+    pub(crate) const INSTRUCTIONS: u16 = 18;
+    pub(crate) const SOURCES: u16 = 19;
 }
 
 /// One fact about the recording.
@@ -359,6 +366,204 @@ impl TableRow<4> for LostSamples {
             count: count.number()?,
             origin: with_code(&LOSS_ORIGINS, by.number()?)?,
         })
+    }
+}
+
+/// A name of a function or of a source file.
+#[derive(Debug)]
+pub(crate) struct ArchivedString(pub(crate) String);
+
+impl TableRow<1> for ArchivedString {
+    const NAME: &'static str = "STRINGS";
+    const KIND: u16 = kind::STRINGS;
+
+    fn put(&self, [text]: &mut [ColumnWriter; 1]) {
+        text.string(self.0.as_bytes());
+    }
+
+    fn take([text]: &mut [ColumnReader<'_>; 1]) -> Option<Self> {
+        Some(ArchivedString(text.text()?))
+    }
+}
+
+/// A function of a source location: strings by index, and the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ArchivedFrame {
+    pub(crate) function: u32,
+    pub(crate) file: Option<u32>,
+    pub(crate) line: Option<u32>,
+}
+
+/// A source location: the functions inlined there, the innermost first.
+impl TableRow<4> for Vec<ArchivedFrame> {
+    const NAME: &'static str = "LOCATIONS";
+    const KIND: u16 = kind::LOCATIONS;
+
+    fn put(&self, [count, function, file, line]: &mut [ColumnWriter; 4]) {
+        count.number(self.len() as u64);
+        for frame in self {
+            function.number(frame.function);
+            put_optional(file, frame.file);
+            put_optional(line, frame.line);
+        }
+    }
+
+    fn take([count, function, file, line]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
+        let frame = |_| {
+            Some(ArchivedFrame {
+                function: function.small()?,
+                file: take_optional(file)?,
+                line: take_optional(line)?,
+            })
+        };
+        (0..count.number()?).map(frame).collect()
+    }
+}
+
+/// The name of a frame's code location.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FrameName {
+    pub(crate) frame: FrameId,
+    pub(crate) location: Option<u32>,
+    pub(crate) start: Option<u64>,
+    pub(crate) symbol_hash: Option<u32>,
+}
+
+impl TableRow<4> for FrameName {
+    const NAME: &'static str = "FRAME_NAMES";
+    const KIND: u16 = kind::FRAME_NAMES;
+
+    fn put(&self, [frame, location, start, hash]: &mut [ColumnWriter; 4]) {
+        frame.delta(self.frame.0);
+        put_optional(location, self.location);
+        put_optional(start, self.start);
+        put_optional(hash, self.symbol_hash);
+    }
+
+    fn take([frame, location, start, hash]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
+        Some(FrameName {
+            frame: FrameId(frame.small_delta()?),
+            location: take_optional(location)?,
+            start: take_optional(start)?,
+            symbol_hash: take_optional(hash)?,
+        })
+    }
+}
+
+/// The bounds of a function's code in a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CodeBounds {
+    pub(crate) module: ModuleId,
+    pub(crate) range: Range<Vaddr>,
+}
+
+impl CodeBounds {
+    /// The number of bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.range.end.0.saturating_sub(self.range.start.0)
+    }
+}
+
+impl TableRow<3> for CodeBounds {
+    const NAME: &'static str = "FUNCTION_CODE";
+    const KIND: u16 = kind::FUNCTION_CODE;
+
+    fn put(&self, [module, start, size]: &mut [ColumnWriter; 3]) {
+        module.number(self.module.0);
+        start.delta(self.range.start.0);
+        size.number(CodeBounds::size(self));
+    }
+
+    fn take([module, start, size]: &mut [ColumnReader<'_>; 3]) -> Option<Self> {
+        let module = ModuleId(module.small()?);
+        let start = start.delta()?;
+        let end = start.checked_add(size.number()?)?;
+        Some(CodeBounds {
+            module,
+            range: Vaddr(start)..Vaddr(end),
+        })
+    }
+}
+
+/// An instruction of a function's code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ArchivedInstruction {
+    pub(crate) code: u32,
+    pub(crate) address: Vaddr,
+    pub(crate) length: u8,
+    pub(crate) text: String,
+    pub(crate) target: Option<u32>,
+    pub(crate) location: Option<u32>,
+}
+
+impl TableRow<6> for ArchivedInstruction {
+    const NAME: &'static str = "INSTRUCTIONS";
+    const KIND: u16 = kind::INSTRUCTIONS;
+
+    fn put(&self, [code, address, length, text, target, location]: &mut [ColumnWriter; 6]) {
+        code.delta(self.code);
+        address.delta(self.address.0);
+        length.number(self.length);
+        text.string(self.text.as_bytes());
+        put_optional(target, self.target);
+        put_optional(location, self.location);
+    }
+
+    fn take(
+        [code, address, length, text, target, location]: &mut [ColumnReader<'_>; 6],
+    ) -> Option<Self> {
+        Some(ArchivedInstruction {
+            code: code.small_delta()?,
+            address: Vaddr(address.delta()?),
+            length: length.small()?,
+            text: text.text()?,
+            target: take_optional(target)?,
+            location: take_optional(location)?,
+        })
+    }
+}
+
+/// Lines of a source file.
+#[derive(Debug)]
+pub(crate) struct ArchivedSource {
+    pub(crate) file: u32,
+    pub(crate) first_line: u32,
+    pub(crate) is_newer: bool,
+    pub(crate) text: String,
+}
+
+impl TableRow<4> for ArchivedSource {
+    const NAME: &'static str = "SOURCES";
+    const KIND: u16 = kind::SOURCES;
+
+    fn put(&self, [file, first_line, newer, text]: &mut [ColumnWriter; 4]) {
+        file.number(self.file);
+        first_line.number(self.first_line);
+        newer.number(u64::from(self.is_newer));
+        text.string(self.text.as_bytes());
+    }
+
+    fn take([file, first_line, newer, text]: &mut [ColumnReader<'_>; 4]) -> Option<Self> {
+        Some(ArchivedSource {
+            file: file.small()?,
+            first_line: first_line.small()?,
+            is_newer: newer.number()? != 0,
+            text: text.text()?,
+        })
+    }
+}
+
+/// A number plus 1, or 0 for none.
+fn put_optional(column: &mut ColumnWriter, value: Option<impl Into<u64>>) {
+    column.number(value.map_or(0, |value| value.into().saturating_add(1)));
+}
+
+/// `None` if it cannot be read or does not fit the type.
+#[expect(clippy::option_option, reason = "the inner one is the value")]
+fn take_optional<T: TryFrom<u64>>(column: &mut ColumnReader<'_>) -> Option<Option<T>> {
+    match column.number()? {
+        0 => Some(None),
+        number => Some(Some(T::try_from(number - 1).ok()?)),
     }
 }
 

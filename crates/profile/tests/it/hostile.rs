@@ -102,6 +102,54 @@ fn numbers_lead_to_what_came_before() {
     );
 }
 
+/// The tables of an archive.
+#[test]
+fn archived_numbers_lead_to_what_came_before() {
+    let module = (
+        2,
+        rows(1, &[&[0], &[1, b'a'], &[0], &[0], &[0], &[0], &[0]]),
+    );
+    let string = (14, rows(1, &[&[1, b's']]));
+    let location = |function: u8, file: u8| (15, rows(1, &[&[1], &[function], &[file], &[0]]));
+    let name = |location: u8| (16, rows(1, &[&[0], &[location], &[0], &[0]]));
+    let code = (17, rows(1, &[&[0], &[4], &[8]]));
+    let instruction = |code: u8, address: u8| {
+        let columns: [&[u8]; 6] = [&[code], &[address], &[1], &[1, b'x'], &[0], &[0]];
+        (18, rows(1, &columns))
+    };
+    let source = |file: u8| (19, rows(1, &[&[file], &[1], &[0], &[1, b'x']]));
+    let good = [
+        module.clone(),
+        frame(),
+        string.clone(),
+        location(0, 1),
+        name(1),
+        code.clone(),
+        instruction(0, 4),
+        instruction(0, 11),
+        source(0),
+    ];
+    assert!(Profile::read(&file(&good)[..]).unwrap().archive().is_some());
+
+    refused(&[location(0, 0)], "its strings are not known");
+    refused(
+        &[string.clone(), location(0, 2)],
+        "its strings are not known",
+    );
+    refused(&[name(0)], "its frame is not known");
+    refused(&[frame(), name(1)], "its location is not known");
+    refused(std::slice::from_ref(&code), "its module is not known");
+    refused(&[instruction(0, 4)], "its function is not known");
+    let with_code = [module, code];
+    for wrong in [3, 12] {
+        let blocks = [&with_code[..], &[instruction(0, wrong)]].concat();
+        refused(&blocks, "it is not in its function");
+    }
+    let twice = [&with_code[..], &[instruction(0, 5), instruction(0, 5)]].concat();
+    refused(&twice, "it is not in its function");
+    refused(&[source(0)], "its file is not known");
+}
+
 #[test]
 fn lengths_that_lie() {
     refused(&[(FRAMES, vec![1])], "how many columns");

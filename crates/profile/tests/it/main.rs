@@ -10,6 +10,7 @@
     reason = "a test"
 )]
 
+mod archive;
 mod example;
 mod file;
 mod hostile;

@@ -31,7 +31,7 @@ pub(in crate::commands) fn look_up_names(profile: &Profile, detail: NameDetail) 
 }
 
 /// Names a file that is being downloaded, once: if a terminal shows it or the user requested it.
-fn report_download(event: LookupEvent<'_>) {
+pub(super) fn report_download(event: LookupEvent<'_>) {
     let is_wanted =
         || std::io::stderr().is_terminal() || std::env::var_os("DEBUGINFOD_PROGRESS").is_some();
     if let LookupEvent::Download { url, all, .. } = event

@@ -46,6 +46,7 @@ pub(super) fn print(
         ReportGroup::Module => page.modules()?,
         ReportGroup::Thread => page.threads()?,
         ReportGroup::Process => page.processes()?,
+        ReportGroup::Wait => page.waits()?,
     }
     match args.tree {
         TreeKind::None => Ok(()),
@@ -161,6 +162,14 @@ impl Page<'_> {
         self.list("process", weights, |id| {
             let process = profile.process(id);
             ListItem::task(process.map(|process| (&*process.name, process.pid)))
+        })
+    }
+
+    fn waits(&mut self) -> io::Result<()> {
+        let weights = aggregate::waits(self.view.named, &self.view.samples);
+        self.list("waits for", weights, |reason| ListItem {
+            name: reason.name().to_owned(),
+            module: "",
         })
     }
 
