@@ -7,7 +7,12 @@
 use libfuzzer_sys::fuzz_target;
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
-use unspool_profile::{CodeLocation, Completeness, NamedProfile, NoNameResolver, Profile, StackId};
+use unspool_profile::{
+    CodeLimits, CodeLocation, Completeness, NamedProfile, NoNameResolver, Profile, ProfileNames, SampledCode, StackId,
+    archive,
+};
+use unspool_elf::SearchRoots;
+use unspool_symbols::{ModuleFinder, NameDetail, SourceFinder, Symbolizer};
 
 fuzz_target!(|data: &[u8]| {
     let [choice, rest @ ..] = data else { return };
@@ -28,7 +33,7 @@ fn blocks(mut rest: &[u8]) -> Vec<u8> {
         let (content, tail) = tail.split_at(tail.len().min(usize::from(*length)));
         rest = tail;
         let length = (content.len() as u32).to_le_bytes();
-        let head = [&[kind % 13, 0, 0, 0][..], &length, &length].concat();
+        let head = [&[kind % 20, 0, 0, 0][..], &length, &length].concat();
         let mut crc = crc32fast::Hasher::new();
         crc.update(&head);
         crc.update(content);
@@ -92,4 +97,23 @@ fn use_all(profile: &Profile) {
     ] {
         write(&mut out, &view).expect("nothing to fail");
     }
+    html::write_comparison(&mut out, &view, &view, &SampledCode::default()).expect("nothing to fail");
+    archived(profile, &view);
+}
+
+/// What is kept with an archive holds together. An archive of an archive is the same one.
+fn archived(profile: &Profile, view: &View<'_>) {
+    if profile.archive().is_none() {
+        return;
+    }
+    let finder = ModuleFinder::new(SearchRoots::default());
+    let symbolizer = Symbolizer::new(finder, NameDetail::Functions);
+    let names = ProfileNames::look_up(profile, &symbolizer);
+    let sources = SourceFinder::default();
+    let code = SampledCode::look_up(view, &names, &symbolizer, &sources, &CodeLimits::ARCHIVE);
+    let mut once = Vec::new();
+    archive::write(&mut once, view, &names, &code).expect("nothing to fail");
+    let read = Profile::read(&once[..]).expect("an archive is a profile");
+    assert_eq!(read.samples(), profile.samples());
+    assert_eq!(read.stacks(), profile.stacks());
 }

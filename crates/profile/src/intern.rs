@@ -11,7 +11,7 @@ use crate::file::table::TableWriter;
 use crate::model::{CodeLocation, FrameEvidence, FrameId, ModuleId, ProfileFrame, ProfileModule};
 use crate::stacks::{StackId, StackNode, Stacks};
 
-type FastMap<K, V> = hashbrown::HashMap<K, V, DefaultHashBuilder>;
+pub(crate) type FastMap<K, V> = hashbrown::HashMap<K, V, DefaultHashBuilder>;
 
 /// A frame from an unwinder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

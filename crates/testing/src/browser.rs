@@ -1,5 +1,6 @@
 //! A headless Chromium, driven by its DevTools protocol through pipes.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -175,6 +176,69 @@ impl Browser {
             "Emulation.setEmulatedMedia",
             &json!({ "features": [feature] }),
         );
+    }
+
+    /// The memory of the processes that show pages, in bytes: what they share counts in part.
+    ///
+    /// # Panics
+    ///
+    /// `/proc` does not say.
+    #[must_use]
+    pub fn renderer_bytes(&self) -> u64 {
+        let mut processes = vec![self.child.id()];
+        let mut at = 0;
+        while let Some(parent) = processes.get(at).copied() {
+            let tasks = fs::read_dir(format!("/proc/{parent}/task"))
+                .into_iter()
+                .flatten();
+            let children = tasks
+                .flatten()
+                .filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+            let children: Vec<String> = children.collect();
+            let children = children.iter().flat_map(|list| list.split_whitespace());
+            processes.extend(children.map(|id| id.parse::<u32>().unwrap()));
+            at += 1;
+        }
+        let file = |id: &u32, name: &str| fs::read_to_string(format!("/proc/{id}/{name}"));
+        let is_renderer =
+            |id: &&u32| file(id, "cmdline").is_ok_and(|words| words.contains("--type=renderer"));
+        let size = |id: &u32| {
+            let memory = file(id, "smaps_rollup").unwrap_or_default();
+            let size = memory.lines().find_map(|line| line.strip_prefix("Pss:"));
+            let size = size.and_then(|size| size.trim().strip_suffix(" kB"));
+            size.map_or(0, |size| 1024 * size.parse::<u64>().unwrap())
+        };
+        processes.iter().filter(is_renderer).map(size).sum()
+    }
+
+    /// What axe-core finds wrong with the page for people who cannot see it, or use no mouse: each
+    /// rule with the elements.
+    ///
+    /// # Panics
+    ///
+    /// axe-core is missing: the message says what to do.
+    #[track_caller]
+    pub fn accessibility_faults(&mut self) -> Vec<String> {
+        let axe = packages::axe().unwrap_or_else(|error| panic!("{error}"));
+        let program = fs::read_to_string(axe).unwrap();
+        self.eval(&format!("{program}; 0"));
+        let found = self.eval(
+            "axe.run(document, { resultTypes: ['violations'] }).then((found) => found.violations.map(
+                (it) => `${it.id}: ${it.help}: ${it.nodes.map((node) => node.html).join(' | ')}`))",
+        );
+        let found = found.as_array().unwrap().iter();
+        found.map(|it| it.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A picture of the window, as PNG.
+    ///
+    /// # Panics
+    ///
+    /// There is none.
+    pub fn screenshot(&mut self) -> Vec<u8> {
+        let picture = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
+        let base64 = picture["data"].as_str().unwrap();
+        crate::filter(crate::tool("base64").arg("-d"), base64.as_bytes())
     }
 
     /// The addresses that were requested.

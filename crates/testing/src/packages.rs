@@ -119,6 +119,7 @@ pub const NEEDED: &[PackageFile] = &[
     needed("/usr/bin/script", "bsdutils"),
     needed("/usr/bin/tmux", "tmux"),
     needed("/usr/bin/timeout", "coreutils"),
+    needed("/usr/bin/base64", "coreutils"),
     needed("/usr/sbin/sysctl", "procps"),
     needed("/usr/bin/unshare", "util-linux"),
     needed("/usr/bin/setpriv", "util-linux"),
@@ -170,6 +171,12 @@ const GOLD: &str = "binutils-gold";
 /// A package that is unpacked in the target folder, not installed: it conflicts with LLVM's
 /// libunwind-N-dev.
 const UNPACKED: PackageFile = needed("usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev");
+
+/// The rules of accessibility: a package of npm that is unpacked in the target folder, and the
+/// SHA-512 of its archive in base64.
+const AXE: &str = "axe-core@4.14.1";
+const AXE_DIGEST: &str =
+    "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==";
 
 const fn needed(file: &'static str, package: &'static str) -> PackageFile {
     PackageFile { file, package }
@@ -224,8 +231,28 @@ pub fn libunwind_headers() -> Result<PathBuf, Error> {
 
 /// The folder of [`UNPACKED`].
 fn unpacked() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.join("target/packages").join(UNPACKED.package)
+    target().join("packages").join(UNPACKED.package)
+}
+
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
+}
+
+/// The program of axe-core, which a browser runs.
+///
+/// # Errors
+///
+/// It is missing; the message says what to do.
+pub fn axe() -> Result<PathBuf, Error> {
+    let file = target()
+        .join("packages")
+        .join(AXE)
+        .join("package/axe.min.js");
+    if file.exists() {
+        Ok(file)
+    } else {
+        Err(format!("{} is missing: run `cargo xtask setup`", file.display()).into())
+    }
 }
 
 /// The packages of [`NEEDED`] that are missing, each once.
@@ -247,6 +274,9 @@ pub fn missing() -> Vec<&'static str> {
 ///
 /// `apt-get` cannot be run or fails, or a file is still missing after it.
 pub fn setup(out: &mut impl Write) -> Result<(), Error> {
+    if axe().is_err() {
+        fetch_axe()?;
+    }
     let is_unpacked = libunwind_headers().is_ok();
     if missing().is_empty() && is_unpacked {
         writeln!(out, "nothing is missing")?;
@@ -290,6 +320,26 @@ fn unpack() -> Result<(), Error> {
         Ok(())
     } else {
         Err(format!("cannot unpack {} in {}", UNPACKED.package, folder.display()).into())
+    }
+}
+
+/// Fetches and unpacks [`AXE`] by npm, which Debian's `nodejs` does not have everywhere.
+fn fetch_axe() -> Result<(), Error> {
+    let folder = target().join("packages").join(AXE);
+    std::fs::create_dir_all(&folder)?;
+    let script = "archive=$(npm pack --silent \"$0\") && \
+        test \"$(openssl dgst -sha512 -binary \"$archive\" | openssl base64 -A)\" = \"$1\" && \
+        tar -xzf \"$archive\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, AXE, AXE_DIGEST]);
+    if shell.current_dir(&folder).status()?.success() {
+        Ok(())
+    } else {
+        let folder = folder.display();
+        Err(
+            format!("cannot unpack {AXE} in {folder}: npm is missing, or its archive differs")
+                .into(),
+        )
     }
 }
 

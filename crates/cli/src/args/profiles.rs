@@ -20,7 +20,7 @@ use super::{parse_count, parse_seconds};
 /// in from another sample. In lists, `~` marks a total that such frames contribute to.
 ///
 /// Names come from the files that were recorded, or their debug files. Debugging information (-g)
-/// adds inlined functions, and source lines: for --source, --disasm, and the forms `firefox`
+/// adds inlined functions, and source lines: for --source, --disasm, and the forms `html`, `firefox`
 /// and `pprof`.
 ///
 /// A recording that did not end properly is shown as far as it goes, and a note says so.
@@ -94,6 +94,8 @@ pub(crate) struct ReportArgs {
 Examples:
   unspool view                         the latest recording here, in your browser
   unspool view --no-open perf.data     what perf recorded: prints the address only
+  unspool view --before unspool.prof.old
+                                       what has changed since the recording before
   unspool record --view ./app          records, and then shows
 
 Over ssh, no browser is opened: a note has the command that forwards the port.
@@ -103,9 +105,14 @@ pub(crate) struct ViewArgs {
     /// The profile, or a recording of perf. [default: unspool.prof, or else perf.data]
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Compare it with an earlier profile.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) before: Option<PathBuf>,
     /// Print the address, and open no browser.
     #[arg(long)]
     pub(crate) no_open: bool,
+    #[command(flatten)]
+    pub(crate) source_args: SourceArgs,
     // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
     pub(crate) filters: Filters,
@@ -117,7 +124,7 @@ pub(crate) struct SourceArgs {
     /// Read source files below FROM in TO; can be repeated.
     #[arg(long, value_name = "FROM=TO", value_parser = parse_mapping)]
     pub(crate) source_map: Vec<PathMapping>,
-    /// Keep no source lines and no instructions in an archive.
+    /// Keep no source lines and no instructions in a page or an archive.
     #[arg(long)]
     pub(crate) no_code: bool,
 }
@@ -263,6 +270,7 @@ Examples:
   unspool diff before.prof                         that one, and the latest recording
   unspool diff before.prof after.prof
   unspool diff --format flamegraph -o diff.svg before.prof after.prof
+  unspool diff --format html -o diff.html before.prof after.prof
 
 Exit status: 0 done; 1 no sample passes the filters, or a part of a recording is damaged;
 2 could not run.")]
@@ -271,6 +279,8 @@ pub(crate) struct DiffArgs {
     pub(crate) before: Option<PathBuf>,
     /// The profile after. [default: unspool.prof]
     pub(crate) after: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) source_args: SourceArgs,
     /// Leave out of the text what changes by less, in percent of the whole.
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
@@ -286,6 +296,8 @@ pub(crate) enum DiffFormat {
     Text,
     /// For programs (docs/json.md).
     Json,
+    /// The page of the second profile for a browser, with the changes, in one file.
+    Html,
     /// The flame graph of the second profile, red where a function has more, blue where less.
     Flamegraph,
 }

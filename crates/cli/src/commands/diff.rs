@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use unspool_profile::aggregate::{self, Direction};
-use unspool_profile::output::{View, flamegraph};
-use unspool_profile::{NamedProfile, ProfileFunction};
+use unspool_profile::output::{View, flamegraph, html};
+use unspool_profile::{CodeLimits, NamedProfile, ProfileFunction};
 
 use super::report::{
-    detail, graph, load, look_up_names, percent, text_width, total, view, write_to,
+    detail, graph, load, look_up_names, percent, sampled_code, text_width, total, view, write_to,
 };
 use crate::args::profiles::{DiffArgs, DiffFormat};
 use crate::commands::recording::status;
@@ -41,6 +41,12 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         match args.output_args.format {
             DiffFormat::Text => text(out, &changes(&before, &after), args),
             DiffFormat::Json => json(out, &changes(&before, &after)),
+            DiffFormat::Html => {
+                let (source_args, filters) = (&args.source_args, &args.output_args.filters);
+                let limits = &CodeLimits::PAGE;
+                let code = sampled_code(&after, &after_names, source_args, filters, limits);
+                html::write_comparison(out, &before, &after, &code)
+            }
             DiffFormat::Flamegraph => {
                 let graph = graph(&args.output_args, Direction::Callees);
                 flamegraph::write_difference(out, &before, &after, graph)

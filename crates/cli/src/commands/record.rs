@@ -21,7 +21,6 @@ use unspool_sampler::{
 };
 use unspool_table_store::{Store, TableForm};
 
-use crate::args::profiles::Filters;
 use crate::args::programs::{Frequency, RecordArgs, UnwindEngineArg};
 use crate::output::{self, ExitCodes};
 
@@ -124,7 +123,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let summary = summary.with_context(|| path.to_string())?;
     report.end(&summary, &event)?;
     if args.view && summary.completeness.samples() > 0 {
-        super::view::show(&args.output, &Filters::default(), false)?;
+        super::view::show_recording(&args.output)?;
     }
     Ok(status(&summary))
 }

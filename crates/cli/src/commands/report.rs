@@ -74,7 +74,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
                 };
                 flamegraph::write(out, &view, graph(&args.output_args, direction))
             }
-            ReportFormat::Html => html::write(out, &view),
+            ReportFormat::Html => {
+                let code = sampled_code(&view, &names, source_args, filters, &CodeLimits::PAGE);
+                html::write_with_code(out, &view, &code)
+            }
             ReportFormat::Archive => {
                 let code = sampled_code(&view, &names, source_args, filters, &CodeLimits::ARCHIVE);
                 archive::write(out, &view, &names, &code)
@@ -122,22 +125,57 @@ fn print_code(view: &View<'_>, names: &ProfileNames, args: &ReportArgs) -> anyho
     Ok(())
 }
 
-/// A profile as a page; `None` if no sample passes the filters.
-pub(super) fn page(path: &Path, filters: &Filters) -> anyhow::Result<Option<Vec<u8>>> {
-    let (profile, _) = load(path, filters)?;
-    let names = look_up_names(&profile, detail(filters));
-    let named = NamedProfile::new(&profile, &names);
-    let view = view_of(path, &named, filters, None)?;
-    if view.samples.is_empty() {
+/// A profile as a page, perhaps compared with an earlier one; `None` if no sample of one of them
+/// passes the filters.
+pub(super) fn page(
+    path: &Path,
+    before_path: Option<&Path>,
+    source_args: &SourceArgs,
+    filters: &Filters,
+) -> anyhow::Result<Option<Vec<u8>>> {
+    let after = LoadedProfile::load(path, filters)?;
+    let before = before_path
+        .map(|path| LoadedProfile::load(path, filters))
+        .transpose()?;
+    let after_named = after.named();
+    let before_named = before.as_ref().map(LoadedProfile::named);
+    let view = view_of(path, &after_named, filters, None)?;
+    let before = match before_path.zip(before_named.as_ref()) {
+        Some((path, named)) => Some(view_of(path, named, filters, None)?),
+        None => None,
+    };
+    if view.samples.is_empty() || before.as_ref().is_some_and(|view| view.samples.is_empty()) {
         return Ok(None);
     }
+    let code = sampled_code(&view, &after.names, source_args, filters, &CodeLimits::PAGE);
     let mut page = Vec::new();
-    html::write(&mut page, &view)?;
+    match &before {
+        Some(before) => html::write_comparison(&mut page, before, &view, &code)?,
+        None => html::write_with_code(&mut page, &view, &code)?,
+    }
     Ok(Some(page))
 }
 
+/// A profile with its names.
+struct LoadedProfile {
+    profile: Profile,
+    names: ProfileNames,
+}
+
+impl LoadedProfile {
+    fn load(path: &Path, filters: &Filters) -> anyhow::Result<LoadedProfile> {
+        let (profile, _) = load(path, filters)?;
+        let names = look_up_names(&profile, detail(filters));
+        Ok(LoadedProfile { profile, names })
+    }
+
+    fn named(&self) -> NamedProfile<'_> {
+        NamedProfile::new(&self.profile, &self.names)
+    }
+}
+
 /// The code to keep. Source files are not fetched from servers: there can be many.
-fn sampled_code(
+pub(super) fn sampled_code(
     view: &View<'_>,
     names: &ProfileNames,
     source_args: &SourceArgs,

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use unspool_files::environment::variable;
 use unspool_files::raw::effective_user;
 
-use crate::args::profiles::{Filters, ViewArgs};
+use crate::args::profiles::{Filters, SourceArgs, ViewArgs};
 use crate::commands::recording::{named_or_default, status};
 use crate::commands::{in_path, report};
 use crate::output;
@@ -20,12 +20,24 @@ use server::PageServer;
 
 pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     let path = named_or_default(args.file.as_deref())?;
-    show(path, &args.filters, args.no_open)
+    let page = report::page(
+        path,
+        args.before.as_deref(),
+        &args.source_args,
+        &args.filters,
+    )?;
+    show(page, args.no_open)
 }
 
-/// Serves the page of a profile until the process is interrupted.
-pub(super) fn show(path: &Path, filters: &Filters, no_open: bool) -> anyhow::Result<ExitCode> {
-    let Some(page) = report::page(path, filters)? else {
+/// Serves the page of a recording that was just made.
+pub(super) fn show_recording(path: &Path) -> anyhow::Result<ExitCode> {
+    let page = report::page(path, None, &SourceArgs::default(), &Filters::default())?;
+    show(page, false)
+}
+
+/// Serves a page until the process is interrupted.
+fn show(page: Option<Vec<u8>>, no_open: bool) -> anyhow::Result<ExitCode> {
+    let Some(page) = page else {
         return Ok(status(false));
     };
     let server = PageServer::new(page).context("cannot serve the page")?;

@@ -5,6 +5,7 @@
 //! their imports and exports. A content security policy permits this script and this style sheet
 //! by their hashes, and nothing else. The page takes names as text, never as markup.
 
+mod code;
 mod content;
 mod stack_tree;
 
@@ -14,26 +15,61 @@ use libdeflater::{CompressionLvl, Compressor};
 use sha2::{Digest as _, Sha256};
 
 use super::View;
+use crate::sampled_code::SampledCode;
 
 /// The modules of the page's program, each after those that it imports.
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 9] = [
     include_str!("html/page/profile.mjs"),
     include_str!("html/page/state.mjs"),
     include_str!("html/page/tree.mjs"),
+    include_str!("html/page/difference.mjs"),
     include_str!("html/page/flame.mjs"),
     include_str!("html/page/timeline.mjs"),
     include_str!("html/page/tables.mjs"),
+    include_str!("html/page/code.mjs"),
     include_str!("html/page/main.mjs"),
 ];
 const STYLE: &str = include_str!("html/page/page.css");
 const BODY: &str = include_str!("html/page/body.html");
 
-/// Writes the samples.
+/// Writes the samples, without source lines and instructions.
 ///
 /// # Errors
 ///
 /// They cannot be written.
 pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    write_with_code(out, view, &SampledCode::default())
+}
+
+/// Writes the samples, and the code of functions.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn write_with_code(out: &mut dyn Write, view: &View<'_>, code: &SampledCode) -> io::Result<()> {
+    write_page(out, view, code, None)
+}
+
+/// Writes the samples of a profile, compared with those of one before.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn write_comparison(
+    out: &mut dyn Write,
+    before: &View<'_>,
+    after: &View<'_>,
+    code: &SampledCode,
+) -> io::Result<()> {
+    write_page(out, after, code, Some(before))
+}
+
+fn write_page(
+    out: &mut dyn Write,
+    view: &View<'_>,
+    code: &SampledCode,
+    before: Option<&View<'_>>,
+) -> io::Result<()> {
     let script = script();
     write!(
         out,
@@ -41,15 +77,30 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
          <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>unspool</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{BODY}\
-         <script type=\"application/octet-stream\" id=\"profile\">",
+         <title>unspool</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{BODY}",
         content_security_policy(&script)
     )?;
-    write_base64(out, &compressed(&content::encode(view)?)?)?;
+    let places = code.places();
+    let content = content::encode(view, |location| places.get(&location).copied().unwrap_or(0))?;
+    write_data(out, "profile", &content.bytes)?;
+    if let Some(before) = before {
+        write_data(out, "before", &content::encode(before, |_| 0)?.bytes)?;
+    }
+    write_data(out, "code", &code.encode(view, &content.functions)?)?;
     writeln!(
         out,
-        "</script>\n<script type=\"module\">{script}</script>\n</body>\n</html>"
+        "<script type=\"module\">{script}</script>\n</body>\n</html>"
     )
+}
+
+/// Writes an element with data.
+fn write_data(out: &mut dyn Write, id: &str, content: &[u8]) -> io::Result<()> {
+    write!(
+        out,
+        "<script type=\"application/octet-stream\" id=\"{id}\">"
+    )?;
+    write_base64(out, &compressed(content)?)?;
+    writeln!(out, "</script>")
 }
 
 /// The policy of the page: its script and its style sheet, and no request.

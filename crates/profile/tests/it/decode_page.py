@@ -7,8 +7,14 @@ import sys
 import zlib
 
 page = sys.stdin.read()
-text = re.search(r'id="profile">([A-Za-z0-9+/=]*)<', page).group(1)
-data = zlib.decompress(base64.b64decode(text, validate=True))
+
+
+def element(name):
+    text = re.search(rf'id="{name}">([A-Za-z0-9+/=]*)<', page).group(1)
+    return zlib.decompress(base64.b64decode(text, validate=True))
+
+
+data = element("profile")
 size = int.from_bytes(data[:4], "little")
 header = json.loads(data[4 : 4 + size])
 at = 4 + size
@@ -34,13 +40,25 @@ for column in header["columns"]:
 assert at == len(data)
 
 stacks, path = [[]], []
-nodes = zip(columns["node.depth"], columns["node.function"], columns["node.flags"])
-for depth, function, flags in nodes:
+callees, numbers, new = {}, [], iter(columns["callee.function"])
+columns["node.function"] = []
+for depth, number in zip(columns["node.depth"], columns["node.callee"]):
+    del numbers[depth - 1 :]
+    of_caller = callees.setdefault(numbers[-1] if numbers else None, [])
+    if number == 0:
+        of_caller.append(next(new))
+    numbers.append(of_caller[number - 1])
+    columns["node.function"].append(numbers[-1])
+assert next(new, None) is None
+lines = columns.get("node.line", [0] * len(columns["node.depth"]))
+nodes = zip(columns["node.depth"], columns["node.function"], columns["node.flags"], lines)
+for depth, function, flags, line in nodes:
     del path[depth - 1 :]
     it = header["functions"][function]
     mark = ["", "_[g]", "_[s]"][flags & 3]
     inlined = " inlined" if flags & 4 else ""
-    path.append(f"{it['kind']} {header['modules'][it['module']]} {it['name']}{mark}{inlined}")
+    place = f" {header['files'][it['file']]}:{it['line'] + line - 1}" if line > 0 else ""
+    path.append(f"{it['kind']} {header['modules'][it['module']]} {it['name']}{mark}{inlined}{place}")
     assert len(path) == depth
     stacks.append(path[:])
 
@@ -58,9 +76,10 @@ samples = [
         "weight": weight,
         "cpu": cpu,
         "end": header["ends"][state & 31]["reason"],
-        "is_off": state > 31,
+        "is_off": state & 32 != 0,
+        "wait": header["waits"][(state >> 6) - 1] if state >> 6 else None,
     }
     for thread, node, time, weight, cpu, state in rows
 ]
 del header["columns"], header["ends"]
-print(json.dumps({"header": header, "samples": samples}))
+print(json.dumps({"header": header, "samples": samples, "code": json.loads(element("code"))}))

@@ -694,7 +694,13 @@ fn page_decoded_by_its_description() {
                 _ => "",
             };
             let inlined = if name == "inlined" { " inlined" } else { "" };
-            format!("{kind} {module} {name}{mark}{inlined}")
+            // As `AppNames` has them.
+            let place = (0..made::STARTS.len()).find_map(|n| {
+                let at = made::called(n).0.iter().position(|it| *it == name)?;
+                Some(format!(" /src/{n}.c:{}", 10 + at))
+            });
+            let place = place.filter(|_| module == "app").unwrap_or_default();
+            format!("{kind} {module} {name}{mark}{inlined}{place}")
         });
         assert_eq!(sample["stack"], Value::from(stack.collect::<Vec<_>>()));
         assert_eq!(sample["micros"], (taken.time - 1_000_000_000) / 1000);
@@ -703,6 +709,9 @@ fn page_decoded_by_its_description() {
         assert_eq!(sample["end"], taken.end.reason());
         let is_off = taken.state == unspool_profile::CpuState::OffCpu;
         assert_eq!(sample["is_off"], is_off);
+        // `do_syscall_64` waits for nothing known.
+        let wait = is_off.then_some("unknown");
+        assert_eq!(sample["wait"], serde_json::json!(wait));
     }
 }
 

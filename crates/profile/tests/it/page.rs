@@ -5,25 +5,78 @@ use std::path::Path;
 
 use unspool_profile::output::{View, html};
 use unspool_profile::{
-    CodeLocation, Completeness, CpuState, LocationName, NameResolver, NamedProfile, Profile,
-    SourceFrame, StackEnd,
+    CodeInstruction, CodeLocation, Completeness, CpuState, FunctionCode, FunctionId, LocationName,
+    ModuleId, NameResolver, NamedProfile, Profile, SampledCode, SourceExcerpt, SourceFrame,
+    StackEnd,
 };
+use unspool_rows::Vaddr;
 use unspool_testing::{Browser, Finish as _, Folder, tool};
 
-use crate::made::{self, AppNames, LEAF, MAIN, RECURSE, Taken, WORK, functions};
+use crate::made::{self, AppNames, LEAF, MAIN, RECURSE, STARTS, Taken, WORK, functions};
+
+const VIEWS: [&str; 7] = ["flame", "time", "list", "tree", "around", "source", "code"];
 
 /// What all pages count: each time that they show something else.
 const READY: &str = "document.body && document.body.dataset.ready";
 
-fn write(path: &Path, profile: &Profile, names: &impl NameResolver) {
-    let named = NamedProfile::new(profile, names);
-    let samples = profile.samples().iter().collect();
-    let view = View {
-        named: &named,
+/// A line of source and an instruction that would be markup.
+const CODE: &str = "\t<img src=x onerror=alert(1)>\u{202e}";
+
+/// The instructions of `leaf`, the second of which was sampled, and its source.
+fn leaf_code(named: &NamedProfile<'_>) -> SampledCode {
+    let leaf = named.functions().iter().position(|it| it.name == "leaf");
+    let address = STARTS[LEAF] + made::offset(LEAF);
+    let frame = SourceFrame {
+        function: CODE.into(),
+        file: Some("/src/3.c".into()),
+        line: Some(10),
+    };
+    let instruction = |address: u64, target, samples| CodeInstruction {
+        address: Vaddr(address),
+        length: 4,
+        text: CODE.trim_start().into(),
+        target,
+        location: Some(0),
+        weight: samples,
         samples,
     };
+    let code = FunctionCode {
+        module: ModuleId(0),
+        range: Vaddr(STARTS[LEAF])..Vaddr(STARTS[LEAF] + 0x40),
+        instructions: vec![
+            instruction(address - 4, None, 0),
+            instruction(address, Some(0), 1),
+            instruction(address + 4, Some(0), 0),
+        ],
+        locations: vec![vec![frame]],
+    };
+    SampledCode {
+        functions: vec![(FunctionId(leaf.unwrap_or(0) as u32), Ok(vec![code]))],
+        sources: vec![SourceExcerpt {
+            file: "/src/3.c".into(),
+            first_line: 9,
+            lines: vec!["void leaf() {".into(), CODE.into(), "}".into()],
+            is_newer: true,
+        }],
+    }
+}
+
+fn write(path: &Path, profile: &Profile, before: Option<&Profile>, names: &impl NameResolver) {
+    let named = NamedProfile::new(profile, names);
+    let view = |named| View {
+        named,
+        samples: named.profile.samples().iter().collect(),
+    };
+    let code = leaf_code(&named);
     let mut page = Vec::new();
-    html::write(&mut page, &view).unwrap();
+    match before {
+        Some(before) => {
+            let before = NamedProfile::new(before, names);
+            let (before, after) = (view(&before), view(&named));
+            html::write_comparison(&mut page, &before, &after, &code).unwrap();
+        }
+        None => html::write_with_code(&mut page, &view(&named), &code).unwrap(),
+    }
     std::fs::write(path, page).unwrap();
 }
 
@@ -36,9 +89,13 @@ struct Opened {
 
 impl Opened {
     fn new(profile: &Profile, names: &impl NameResolver) -> Opened {
+        Opened::compared(profile, None, names)
+    }
+
+    fn compared(profile: &Profile, before: Option<&Profile>, names: &impl NameResolver) -> Opened {
         let folder = Folder::new();
         let path = folder.join("page.html");
-        write(&path, profile, names);
+        write(&path, profile, before, names);
         let mut opened = Opened {
             browser: Browser::start(),
             address: format!("file://{}", path.display()),
@@ -154,11 +211,20 @@ fn page_shows_what_was_sampled() {
         page.list(),
         expected(&of_time.collect::<Vec<_>>(), |_| false)
     );
-    page.show("view=list&full=1&state=off");
+    page.show("view=list&full=1&state=off&by=function");
     let off = taken
         .iter()
         .filter(|sample| sample.state == CpuState::OffCpu);
     assert_eq!(page.list(), expected(&off.collect::<Vec<_>>(), |_| false));
+
+    page.show("view=list&state=off");
+    assert_eq!(page.text("#view tbody tr"), "100.00 %\t100.00 %\tunknown");
+    page.acts(|browser| {
+        browser.eval("document.querySelector('#view tbody button').click()");
+    });
+    assert_eq!(page.text("#transforms button"), "waiting for unknown ✕");
+    page.show("view=list&state=off&wait=a lock or another thread");
+    assert!(page.text("#view").starts_with("No sample passes"));
 
     // Transforms: what is hidden counts for its caller.
     page.show("view=list&full=1&do=hide:app!leaf");
@@ -211,6 +277,105 @@ fn page_shows_what_was_sampled() {
     let others = others.filter(|url| !url.starts_with(&address) && *url != "about:blank");
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());
     assert_eq!(page.browser.errors(), Vec::<String>::new());
+}
+
+/// A line and an instruction have the weight of the samples at them, whatever is selected.
+#[test]
+fn page_shows_source_and_instructions() {
+    let taken = made::samples();
+    let mut page = Opened::new(&made::profile(&taken), &AppNames);
+    let visible = CODE.replace('\u{202e}', "\\u{202e}");
+    for (filter, thread) in [("", None), ("&threads=0", Some(0)), ("&threads=1", Some(1))] {
+        let on = on_cpu(&taken).into_iter();
+        let on: Vec<&Taken> = on
+            .filter(|it| thread.is_none_or(|id| it.thread == id))
+            .collect();
+        let of_leaf = |sample: &&&Taken| sample.stack.first().is_some_and(|(n, _)| *n == LEAF);
+        let samples = on.iter().filter(of_leaf).count();
+        let own = expected(&on, |_| false)["leaf"].0.clone();
+        page.show(&format!("view=code&fn=app!leaf{filter}"));
+        let address = STARTS[LEAF] + made::offset(LEAF);
+        let text = visible.trim_start();
+        let rows = page.text("#view tbody tr");
+        let rows: Vec<Vec<&str>> = rows
+            .lines()
+            .map(|row| row.split('\t').map(str::trim).collect())
+            .collect();
+        let count = samples.to_string();
+        let addresses = [address - 4, address, address + 4].map(|it| format!("{it:x}"));
+        assert_eq!(rows[1], ["", "", &addresses[0], "", text]);
+        assert_eq!(rows[2], [&own, &count, &addresses[1], "", text]);
+        assert_eq!(rows[3], ["", "", &addresses[2], "", text]);
+        page.show(&format!("view=source&fn=app!leaf{filter}"));
+        let cells = page.text("#view tbody tr:nth-child(2) td");
+        let mut cells = cells.lines();
+        assert_eq!(cells.next(), Some(own.as_str()));
+        assert_eq!(cells.next(), Some(own.as_str()), "leaf calls nothing");
+        assert_eq!(cells.next(), Some("10"));
+        assert!(cells.next().unwrap().trim_start().starts_with(text));
+    }
+    assert!(
+        page.text("#view")
+            .contains("changed after the program was built")
+    );
+    // From a line to its instructions and back.
+    page.acts(|browser| {
+        browser.eval("document.querySelector('#view .place button').click()");
+    });
+    assert!(page.state().contains("view=code") && page.state().contains("line=10"));
+    page.acts(|browser| browser.press("6"));
+    assert!(page.state().contains("view=source"));
+    // Without a selection, what takes most.
+    page.show("view=source");
+    assert_eq!(page.text("#view h2"), "leaf");
+    page.show("view=code&fn=app!main");
+    assert!(
+        page.text("#view")
+            .contains("There are no instructions of main in the page")
+    );
+    assert_eq!(page.browser.eval("document.images.length"), 0);
+    assert_eq!(page.browser.errors(), Vec::<String>::new());
+}
+
+/// Shares before and after are those of the two profiles.
+#[test]
+fn page_compares_two_profiles() {
+    let after = made::samples();
+    let mut before = made::samples();
+    before.truncate(4);
+    let profiles = [made::profile(&before), made::profile(&after)];
+    let mut page = Opened::compared(&profiles[1], Some(&profiles[0]), &AppNames);
+    page.show("view=list&full=1");
+    let shares = [&before, &after].map(|taken| expected(&on_cpu(taken), |_| false));
+    let rows = page.text("#view tbody tr");
+    let mut seen = 0;
+    for row in rows.lines() {
+        let cells: Vec<&str> = row.split('\t').map(str::trim).collect();
+        let none = ("0.00 %".to_owned(), "0.00 %".to_owned());
+        let [before, after] = shares
+            .each_ref()
+            .map(|it| it.get(cells[6]).unwrap_or(&none));
+        assert_eq!([cells[1], cells[2]], [&before.0, &after.0], "{row}");
+        assert_eq!([cells[4], cells[5]], [&before.1, &after.1], "{row}");
+        seen += 1;
+    }
+    assert_eq!(seen, shares[1].len());
+    page.show("view=tree&full=1");
+    assert!(page.text("#view thead").starts_with("change\ttotal"));
+    for view in ["flame", "around", "time", "code"] {
+        page.show(&format!("view={view}&fn=app!leaf"));
+    }
+    assert_eq!(page.browser.errors(), Vec::<String>::new());
+
+    let mut same = Opened::compared(&profiles[1], Some(&profiles[1]), &AppNames);
+    for view in ["list", "tree"] {
+        same.show(&format!("view={view}&full=1"));
+        let changes = same.text("#view .change");
+        assert!(
+            changes.lines().all(|change| change.trim() == "0.00 %"),
+            "{changes}"
+        );
+    }
 }
 
 #[test]
@@ -297,16 +462,44 @@ fn page_fits_into_windows() {
     for (width, height) in [(1280, 800), (390, 844)] {
         for is_dark in [false, true] {
             page.browser.set_window(width, height, is_dark);
-            for view in ["flame", "time", "list", "tree", "around"] {
-                page.show(&format!(
-                    "view={view}&full=1&fn=app!work<int>(std::vector<int>%26)"
-                ));
+            for view in VIEWS {
+                let function = match view {
+                    "source" | "code" => "leaf",
+                    _ => "work<int>(std::vector<int>%26)",
+                };
+                page.show(&format!("view={view}&full=1&fn=app!{function}"));
                 let room = "document.documentElement.scrollWidth <= innerWidth";
                 assert_eq!(page.browser.eval(room), true, "{view} at {width}");
             }
         }
     }
     assert_eq!(page.browser.errors(), Vec::<String>::new());
+}
+
+/// All views, in all forms, with the help open, and in a comparison.
+#[test]
+fn page_is_accessible() {
+    let profile = made::profile(&made::samples());
+    let mut plain = Opened::new(&profile, &AppNames);
+    let mut compared = Opened::compared(&profile, Some(&profile), &AppNames);
+    for page in [&mut plain, &mut compared] {
+        for (width, height) in [(1280, 800), (390, 844)] {
+            for is_dark in [false, true] {
+                page.browser.set_window(width, height, is_dark);
+                for view in VIEWS {
+                    page.show(&format!(
+                        "view={view}&fn=app!leaf&do=hide:app!recurse&search=a"
+                    ));
+                    let faults = page.browser.accessibility_faults();
+                    assert_eq!(faults, Vec::<String>::new(), "{view} at {width}");
+                }
+            }
+        }
+        page.browser.press("?");
+        page.browser
+            .eval("document.querySelector('#completeness').open = true");
+        assert_eq!(page.browser.accessibility_faults(), Vec::<String>::new());
+    }
 }
 
 /// Functions with names that would be markup.
@@ -333,7 +526,7 @@ impl NameResolver for Markup {
 fn page_takes_names_as_text() {
     let mut page = Opened::new(&made::profile(&made::samples()), &Markup);
     let name = ESCAPED.replace('&', "%26");
-    for view in ["list", "tree", "around", "flame", "time"] {
+    for view in VIEWS {
         page.show(&format!(
             "view={view}&full=1&fn=app!{name}&do=module:{name}"
         ));

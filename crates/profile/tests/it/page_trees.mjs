@@ -6,6 +6,8 @@ import { pathToFileURL } from "node:url";
 const folder = pathToFileURL(`${process.argv[2]}/`);
 const { Profile } = await import(new URL("profile.mjs", folder));
 const { CalleeTree, CallerTree, withoutTemplateArguments } = await import(new URL("tree.mjs", folder));
+const { instructionWeights, lineWeights, jumpArrows } = await import(new URL("code.mjs", folder));
+const { SameNodes, sameFunctions } = await import(new URL("difference.mjs", folder));
 
 let seed = 1;
 /** A number below a limit. */
@@ -15,36 +17,52 @@ function random(limit) {
 }
 
 const FUNCTIONS = 6;
+const INSTRUCTIONS = 4;
 const modules = ["a", "b", "c"];
-const functions = Array.from({ length: FUNCTIONS }, (_, n) => ({ name: `f${n}`, module: n % 3, kind: "user" }));
+const FIRST_LINE = 100;
+const functions = Array.from({ length: FUNCTIONS }, (_, n) => ({
+  name: `f${n}`,
+  module: n % 3,
+  kind: "user",
+  line: FIRST_LINE,
+}));
 
-/** A profile, and the path of each of its nodes. */
+/** A profile, and the path of each of its nodes: functions, and as `lines` where each of them is. */
 function made() {
   const root = { children: new Map() };
   const leaves = [];
   for (let sample = 0; sample < 60; sample++) {
     let node = root;
     for (let depth = random(9); depth > 0; depth--) {
-      const step = random(FUNCTIONS) * 8 + (random(4) === 0 ? random(3) : 0);
+      const flags = (random(4) === 0 ? random(3) : 0) + (random(4) === 0 ? 4 : 0);
+      const step = (random(FUNCTIONS) * 3 + random(3)) * 8 + flags;
       if (!node.children.has(step)) node.children.set(step, { children: new Map() });
       node = node.children.get(step);
     }
     leaves.push([node, 1 + random(9)]);
   }
-  const columns = { depth: [], function: [], flags: [] };
+  const columns = { depth: [], function: [], flags: [], line: [] };
   const paths = [[]];
+  paths[0].lines = [];
+  paths[0].code = [];
   const number = (node, path) => {
     node.number = paths.length - 1;
     for (const step of [...node.children.keys()].sort((a, b) => a - b)) {
-      const fn = Math.floor(step / 8);
+      const fn = Math.floor(step / 24);
+      const line = Math.floor(step / 8) % 3;
       columns.depth.push(path.length + 1);
       columns.function.push(fn);
       columns.flags.push(step % 8);
-      paths.push([...path, fn]);
-      number(node.children.get(step), [...path, fn]);
+      columns.line.push(line);
+      const to = [...path, fn];
+      to.lines = [...path.lines, line === 0 ? 0 : FIRST_LINE + line - 1];
+      // The function with the code: this one, or the one that it was inlined into.
+      to.code = [...path.code, step & 4 ? path.code.at(-1) : fn];
+      paths.push(to);
+      number(node.children.get(step), to);
     }
   };
-  number(root, []);
+  number(root, paths[0]);
   const header = { functions, modules, files: [], threads: [{}], ends: [], is_time: true, frequency: 1000 };
   const zeros = leaves.map(() => 0);
   const profile = new Profile(
@@ -53,12 +71,14 @@ function made() {
       ["node.depth", columns.depth],
       ["node.function", columns.function],
       ["node.flags", columns.flags],
+      ["node.line", columns.line],
       ["thread.samples", [leaves.length]],
       ["sample.node", leaves.map(([node]) => node.number)],
       ["sample.weight", leaves.map(([, weight]) => weight)],
       ["sample.time", zeros],
       ["sample.cpu", zeros],
       ["sample.state", zeros],
+      ["sample.place", leaves.map(() => random(INSTRUCTIONS + 1))],
     ].map(([name, numbers]) => [name, Float64Array.from(numbers)])),
   );
   return { profile, paths };
@@ -101,6 +121,27 @@ function transformed(path, transforms, collapses) {
   return once;
 }
 
+/** The weights of a function's lines and instructions, of samples that a focus does not leave out. */
+function codeWeights(profile, paths, samples, transforms, fn) {
+  const lines = new Map();
+  const weights = { own: new Float64Array(INSTRUCTIONS), counts: new Int32Array(INSTRUCTIONS) };
+  for (const sample of samples) {
+    const path = paths[profile.node[sample]];
+    if (transformed(path, transforms, false) === null) continue;
+    const weight = profile.weight[sample];
+    const at = (line) => lines.get(line) ?? lines.set(line, { own: 0, total: 0 }).get(line);
+    const own = path.flatMap((it, n) => (it === fn ? [path.lines[n]] : []));
+    for (const line of new Set(own)) at(line).total += weight;
+    if (path.at(-1) === fn) at(path.lines.at(-1)).own += weight;
+    const place = profile.place[sample];
+    if (place > 0 && path.code.at(-1) === fn) {
+      weights.own[place - 1] += weight;
+      weights.counts[place - 1] += 1;
+    }
+  }
+  return { lines, weights };
+}
+
 function add(map, key, weight) {
   map.set(key, (map.get(key) ?? 0) + weight);
 }
@@ -125,6 +166,27 @@ function pathsOf(tree, weight) {
     }
   }
   return all;
+}
+
+/** Compares a tree with that of another profile: each path has the difference of its shares. */
+function compare(tree, transforms, collapses, totals, said) {
+  const before = made();
+  const samples = Int32Array.from(before.profile.node.keys());
+  const other = new CalleeTree(before.profile, samples, transforms, collapses);
+  const earlier = pathsOf(other, (node) => other.total(node));
+  const same = new SameNodes(tree, other, sameFunctions(tree.shape.profile, before.profile));
+  const itself = new SameNodes(tree, tree, sameFunctions(tree.shape.profile, tree.shape.profile));
+  const waiting = [[0, []]];
+  while (waiting.length > 0) {
+    const [node, path] = waiting.pop();
+    for (const child of tree.children(node)) {
+      const to = [...path, tree.fn(child)];
+      const share = (all, it) => (100 * (all.get(to.join()) ?? 0)) / (it.total(0) || 1);
+      assert.ok(Math.abs(same.change(child) - (share(totals, tree) - share(earlier, other))) < 1e-9, said);
+      assert.equal(itself.change(child), 0);
+      waiting.push([child, to]);
+    }
+  }
 }
 
 const sorted = (map) => [...map].sort(([a], [b]) => (a < b ? -1 : 1));
@@ -152,6 +214,12 @@ for (let round = 0; round < 2000; round++) {
   assert.deepEqual(sorted(pathsOf(tree, (node) => tree.own(node))), sorted(own), said);
   assert.deepEqual(sorted(pathsOf(tree, (node) => tree.total(node))), sorted(total), said);
   assert.deepEqual(tree.weightsBy(FUNCTIONS + 3, (fn) => fn), list, said);
+  const fn = random(FUNCTIONS);
+  const code = codeWeights(profile, paths, samples, transforms, fn);
+  const lines = lineWeights(profile, tree, samples, fn);
+  assert.deepEqual(new Map([...lines].sort()), new Map([...code.lines].sort()), said);
+  assert.deepEqual(instructionWeights(profile, tree, samples, fn, INSTRUCTIONS), code.weights, said);
+  compare(tree, transforms, collapses, total, said);
   const inverse = new CallerTree(tree, null);
   assert.deepEqual(sorted(pathsOf(inverse, (node) => inverse.total(node))), sorted(callers), said);
 }
@@ -166,4 +234,19 @@ for (const [name, short] of [
   ["f<int> ".repeat(1 << 17), "f<…> ".repeat(1 << 17)],
 ]) {
   assert.equal(withoutTemplateArguments(name), short);
+}
+
+// Arrows beside each other do not overlap, and each has all jumps to its target.
+for (let round = 0; round < 500; round++) {
+  const targets = Array.from({ length: 1 + random(30) }, () => 0);
+  for (let jumps = random(12); jumps > 0; jumps--) targets[random(targets.length)] = 1 + random(targets.length);
+  const arrows = jumpArrows(targets);
+  for (const arrow of arrows) {
+    const sources = targets.flatMap((target, source) => (target - 1 === arrow.target ? [source] : []));
+    assert.deepEqual(arrow.sources, sources);
+    const ends = [arrow.target, ...sources];
+    assert.deepEqual([arrow.first, arrow.last], [Math.min(...ends), Math.max(...ends)]);
+    const beside = arrows.filter((it) => it !== arrow && it.column === arrow.column);
+    assert.ok(beside.every((it) => it.last < arrow.first || arrow.last < it.first));
+  }
 }

@@ -1,6 +1,7 @@
 //! The data of the page.
 //!
-//! The element `profile` has base64 of a zlib stream (RFC 1950) of:
+//! The element `code` has source lines and instructions ([`super::code`]). The element `profile`
+//! has the rest: base64 of a zlib stream (RFC 1950) of:
 //!
 //! - the size of the header in bytes: 32 bits, little-endian;
 //! - the header, JSON ([`PageHeader`]);
@@ -11,36 +12,42 @@
 //! | column | of each | signed | number |
 //! |---|---|---|---|
 //! | `node.depth` | node | yes | the number of functions in its stack, from 1 |
-//! | `node.function` | node | no | an index in `functions` |
+//! | `node.callee` | node | no | which callee of its caller's function it is: from 1, in the order of first use; 0 for the next new one |
+//! | `callee.function` | new callee | no | an index in `functions` |
 //! | `node.flags` | node | no | bits 0–1: 0 certain, 1 guessed, 2 spliced; bit 2: inlined |
+//! | `node.line` | node | no | the line in the function, from 1 for its `line`; 0 if unknown |
 //! | `thread.samples` | thread | no | the number of its samples |
 //! | `sample.node` | sample | yes | the innermost node, from 1; 0 without a stack |
 //! | `sample.time` | sample | yes | microseconds since the start |
 //! | `sample.weight` | sample | no | on a CPU in the event's unit, else nanoseconds |
 //! | `sample.cpu` | sample | yes | the CPU |
-//! | `sample.state` | sample | no | bits 0–4: an index in `ends`; bit 5: off-CPU |
+//! | `sample.state` | sample | no | bits 0–4: an index in `ends`; bit 5: off-CPU; bits 6–9: what it waits for, an index in `waits` from 1 |
+//! | `sample.place` | sample | no | the innermost instruction: an index in its function's code, from 1; 0 without |
 //!
 //! Nodes are functions in stacks, in preorder: a caller comes before its callees. Callees of one
-//! caller with the same function and different flags are neighbours. Samples are
-//! sorted by thread and time.
+//! caller with the same function and different flags or lines are neighbours. Samples are
+//! sorted by thread and time. A column of zeros is left out.
 
 use std::collections::BTreeMap;
 use std::io;
 
+use hashbrown::hash_map::Entry;
 use serde::Serialize;
 use unspool_rows::leb128;
 
-use super::stack_tree::{StackStep, StackTree};
+use super::stack_tree::StackTree;
 use crate::completeness::Completeness;
-use crate::intern::number;
+use crate::intern::{FastMap, number};
 use crate::model::{
-    CodeLocation, CpuState, FrameId, ModuleKind, Profile, ProfileFrame, ProfileRate, ProfileSample,
-    StackEnd, ThreadId, WeightUnit,
+    CodeLocation, FrameId, ModuleKind, Profile, ProfileFrame, ProfileRate, ProfileSample, StackEnd,
+    ThreadId, WeightUnit,
 };
+use crate::names::{FrameLine, FunctionId};
 use crate::output::{StringInterner, View};
+use crate::wait::{WaitReason, WaitReasons};
 
 /// The version of the data.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The header of the data.
 #[derive(Serialize)]
@@ -65,6 +72,8 @@ struct PageHeader<'a> {
     lost: u64,
     threads: Vec<PageThread<'a>>,
     ends: Vec<PageEnd>,
+    /// What threads off a CPU wait for.
+    waits: Vec<&'static str>,
     functions: Vec<PageFunction<'a>>,
     modules: Vec<String>,
     files: Vec<String>,
@@ -95,6 +104,9 @@ struct PageFunction<'a> {
     /// An index in `files`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<u32>,
+    /// The first of its lines in that file that are in a stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
     /// `user`, `kernel` or `jit`.
     kind: &'static str,
 }
@@ -108,8 +120,18 @@ struct PageColumn {
     bytes: usize,
 }
 
-/// The header and the columns.
-pub(super) fn encode(view: &View<'_>) -> io::Result<Vec<u8>> {
+/// The data, and the numbers of functions in it.
+pub(super) struct PageContent {
+    /// The header and the columns.
+    pub(super) bytes: Vec<u8>,
+    pub(super) functions: FunctionNumbers,
+}
+
+/// Encodes the samples of a view; `place_of` is an instruction's place in its function's code.
+pub(super) fn encode(
+    view: &View<'_>,
+    place_of: impl Fn(CodeLocation) -> u64,
+) -> io::Result<PageContent> {
     let profile = view.named.profile;
     let mut by_thread: BTreeMap<ThreadId, Vec<&ProfileSample>> = BTreeMap::new();
     for sample in &view.samples {
@@ -118,17 +140,21 @@ pub(super) fn encode(view: &View<'_>) -> io::Result<Vec<u8>> {
     for samples in by_thread.values_mut() {
         samples.sort_by_key(|sample| sample.time);
     }
-    let tree = StackTree::new(view);
+    let origins = origins(view);
+    let tree = StackTree::new(view, |line| line_of(&origins, line));
     let mut functions = FunctionNumbers::new(view.named.functions().len());
     let mut columns = Columns::default();
     let nodes = tree.preorder();
-    let number_of = |step: &StackStep| u64::from(functions.number(step.function));
     columns.signed("node.depth", nodes.iter().map(|node| i64::from(node.depth)));
-    columns.unsigned(
-        "node.function",
-        nodes.iter().map(|node| &node.step).map(number_of),
-    );
+    let mut callees = CalleeNumbers::default();
+    for node in nodes {
+        callees.add(node.depth, functions.number(node.step.function));
+    }
+    columns.unsigned("node.callee", callees.numbers.into_iter());
+    columns.unsigned("callee.function", callees.new.into_iter());
     columns.unsigned("node.flags", nodes.iter().map(|node| node.step.flags()));
+    let lines = nodes.iter().map(|node| u64::from(node.step.line));
+    columns.unsigned_unless_zero("node.line", lines);
     let counts = by_thread.values().map(|samples| samples.len() as u64);
     columns.unsigned("thread.samples", counts);
     let samples: Vec<&ProfileSample> = by_thread.values().flatten().copied().collect();
@@ -140,25 +166,35 @@ pub(super) fn encode(view: &View<'_>) -> io::Result<Vec<u8>> {
     columns.unsigned("sample.weight", samples.iter().map(|sample| sample.weight));
     let cpu = |sample: &&ProfileSample| i64::from(sample.cpu);
     columns.signed("sample.cpu", samples.iter().map(cpu));
-    columns.unsigned("sample.state", samples.iter().map(|sample| state(sample)));
-    let header = header(view, &by_thread, &functions.used, columns.columns);
+    let reasons = WaitReasons::new(view.named);
+    let state = |sample: &&ProfileSample| state(&reasons, sample);
+    columns.unsigned("sample.state", samples.iter().map(state));
+    let places = profile.frames().iter().map(|frame| place_of(frame.lookup));
+    let places: Vec<u64> = places.collect();
+    let place = |sample: &&ProfileSample| {
+        let node = profile.stacks().node(sample.stack);
+        let place = node.and_then(|node| places.get(node.frame.0 as usize));
+        place.copied().unwrap_or(0)
+    };
+    columns.unsigned_unless_zero("sample.place", samples.iter().map(place));
+    let header = header(view, &by_thread, &origins, &functions.used, columns.columns);
     let header = serde_json::to_vec(&header)?;
-    let mut content = number(header.len()).to_le_bytes().to_vec();
-    content.extend(header);
-    content.extend(columns.bytes);
-    Ok(content)
+    let mut bytes = number(header.len()).to_le_bytes().to_vec();
+    bytes.extend(header);
+    bytes.extend(columns.bytes);
+    Ok(PageContent { bytes, functions })
 }
 
 fn header<'a>(
     view: &View<'a>,
     by_thread: &BTreeMap<ThreadId, Vec<&ProfileSample>>,
+    origins: &[FunctionOrigin<'_>],
     functions: &[u32],
     columns: Vec<PageColumn>,
 ) -> PageHeader<'a> {
     let profile = view.named.profile;
     let meta = profile.meta();
     let completeness = Completeness::new(profile, &view.samples);
-    let origins = origins(view);
     let (mut modules, mut files) = (StringInterner::default(), StringInterner::default());
     let functions = functions.iter().filter_map(|id| {
         let function = view.named.functions().get(*id as usize)?;
@@ -167,6 +203,7 @@ fn header<'a>(
             name: &function.name,
             module: modules.id(&function.module),
             file: origin.file.map(|file| files.id(file)),
+            line: origin.first_line,
             kind: origin.kind,
         })
     });
@@ -205,6 +242,7 @@ fn header<'a>(
                 has_user_stack: end.has_user_stack(),
             })
             .collect(),
+        waits: WaitReason::ALL.map(WaitReason::name).to_vec(),
         functions: functions.collect(),
         modules: modules.all,
         files: files.all,
@@ -212,12 +250,18 @@ fn header<'a>(
     }
 }
 
-fn state(sample: &ProfileSample) -> u64 {
+fn state(reasons: &WaitReasons<'_>, sample: &ProfileSample) -> u64 {
     let end = StackEnd::ALL.iter().position(|end| *end == sample.end);
     let end = end.map_or(0, |end| end as u64);
-    match sample.state {
-        CpuState::OnCpu => end,
-        CpuState::OffCpu => end | 1 << 5,
+    match reasons.get(sample) {
+        None => end,
+        Some(reason) => {
+            let waits = (1..).zip(WaitReason::ALL);
+            let wait = waits
+                .filter(|(_, other)| *other == reason)
+                .map(|(number, _)| number);
+            end | 1 << 5 | wait.sum::<u64>() << 6
+        }
     }
 }
 
@@ -244,6 +288,17 @@ impl Columns {
         self.end(name, count, false, start);
     }
 
+    /// Adds a column of numbers, unless all of them are 0.
+    fn unsigned_unless_zero(
+        &mut self,
+        name: &'static str,
+        numbers: impl ExactSizeIterator<Item = u64> + Clone,
+    ) {
+        if numbers.clone().any(|number| number != 0) {
+            self.unsigned(name, numbers);
+        }
+    }
+
     /// Adds a column of differences.
     fn signed(&mut self, name: &'static str, numbers: impl ExactSizeIterator<Item = i64>) {
         let (count, start, mut previous) = (numbers.len(), self.bytes.len(), 0_i64);
@@ -267,7 +322,7 @@ impl Columns {
 }
 
 /// The functions of nodes, numbered anew in the order of their first use.
-struct FunctionNumbers {
+pub(super) struct FunctionNumbers {
     /// By the index in the profile.
     numbers: Vec<Option<u32>>,
     /// The indices in the profile.
@@ -282,6 +337,11 @@ impl FunctionNumbers {
         }
     }
 
+    /// The number of a function; `None` if no node has it.
+    pub(super) fn get(&self, function: FunctionId) -> Option<u32> {
+        self.numbers.get(function.0 as usize).copied().flatten()
+    }
+
     fn number(&mut self, function: u32) -> u32 {
         let next = number(self.used.len());
         let Some(place) = self.numbers.get_mut(function as usize) else {
@@ -294,10 +354,44 @@ impl FunctionNumbers {
     }
 }
 
+/// Nodes as callees of their callers' functions, which have few: these numbers are small.
+#[derive(Default)]
+struct CalleeNumbers {
+    /// The functions of the last node's stack.
+    path: Vec<u32>,
+    /// The number of each callee, from 1.
+    known: FastMap<(Option<u32>, u32), u64>,
+    /// The number of callees of each function, and of none: the outermost ones.
+    counts: FastMap<Option<u32>, u64>,
+    numbers: Vec<u64>,
+    new: Vec<u64>,
+}
+
+impl CalleeNumbers {
+    /// Adds the next node in preorder.
+    fn add(&mut self, depth: u32, function: u32) {
+        self.path.truncate((depth as usize).saturating_sub(1));
+        let caller = self.path.last().copied();
+        self.path.push(function);
+        match self.known.entry((caller, function)) {
+            Entry::Occupied(number) => self.numbers.push(*number.get()),
+            Entry::Vacant(number) => {
+                let count = self.counts.entry(caller).or_default();
+                *count += 1;
+                number.insert(*count);
+                self.numbers.push(0);
+                self.new.push(u64::from(function));
+            }
+        }
+    }
+}
+
 /// Where a function comes from: as its last frame says.
 #[derive(Debug, Clone, Copy)]
 struct FunctionOrigin<'a> {
     file: Option<&'a str>,
+    /// The first of its lines in that file.
+    first_line: Option<u32>,
     kind: &'static str,
 }
 
@@ -305,20 +399,39 @@ struct FunctionOrigin<'a> {
 fn origins<'a>(view: &View<'a>) -> Vec<FunctionOrigin<'a>> {
     let unknown = FunctionOrigin {
         file: None,
+        first_line: None,
         kind: "user",
     };
     let mut origins = vec![unknown; view.named.functions().len()];
     for (id, frame) in (0..).map(FrameId).zip(view.named.profile.frames()) {
         for line in view.named.lines_of(id) {
             if let Some(origin) = origins.get_mut(line.function.0 as usize) {
-                *origin = FunctionOrigin {
-                    file: line.file.as_deref(),
-                    kind: kind(view.named.profile, frame),
-                };
+                origin.file = line.file.as_deref();
+                origin.kind = kind(view.named.profile, frame);
             }
         }
     }
+    let frames = (0..).map(FrameId).take(view.named.profile.frames().len());
+    for line in frames.flat_map(|id| view.named.lines_of(id)) {
+        if let Some(origin) = origins.get_mut(line.function.0 as usize)
+            && line.file.as_deref() == origin.file
+        {
+            origin.first_line = [origin.first_line, line.line].into_iter().flatten().min();
+        }
+    }
     origins
+}
+
+/// The line of a function from its first one on; 0 if it is unknown, or in another file.
+fn line_of(origins: &[FunctionOrigin<'_>], line: &FrameLine) -> u32 {
+    let origin = origins.get(line.function.0 as usize);
+    let origin =
+        origin.filter(|origin| origin.file.is_some() && origin.file == line.file.as_deref());
+    let first = origin.and_then(|origin| origin.first_line);
+    let distance = first
+        .zip(line.line)
+        .map(|(first, line)| line.saturating_sub(first));
+    distance.map_or(0, |distance| distance.saturating_add(1))
 }
 
 fn kind(profile: &Profile, frame: &ProfileFrame) -> &'static str {

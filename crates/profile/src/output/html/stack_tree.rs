@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::intern::number;
-use crate::names::FrameCertainty;
+use crate::names::{FrameCertainty, FrameLine};
 use crate::output::View;
 use crate::stacks::StackId;
 
@@ -13,6 +13,8 @@ pub(super) struct StackStep {
     pub(super) function: u32,
     mark: FrameCertainty,
     is_inlined: bool,
+    /// The line in the function, from 1 for its first one; 0 if unknown.
+    pub(super) line: u32,
 }
 
 impl StackStep {
@@ -54,7 +56,8 @@ pub(super) struct StackTree {
 impl StackTree {
     const UNUSED: u32 = u32::MAX;
 
-    pub(super) fn new(view: &View<'_>) -> StackTree {
+    /// The stacks of a view; `line_of` is the line of a function in a frame ([`StackStep::line`]).
+    pub(super) fn new(view: &View<'_>, line_of: impl Fn(&FrameLine) -> u32) -> StackTree {
         let stacks = view.named.profile.stacks();
         let mut is_used = vec![false; stacks.count() as usize];
         for sample in &view.samples {
@@ -73,6 +76,7 @@ impl StackTree {
                     function: 0,
                     mark: FrameCertainty::Certain,
                     is_inlined: false,
+                    line: 0,
                 },
                 first_callee: 0,
                 next: 0,
@@ -93,6 +97,7 @@ impl StackTree {
                         function: line.function.0,
                         mark,
                         is_inlined: line.is_inlined,
+                        line: line_of(line),
                     };
                     at = *callees
                         .entry((at, step))
@@ -123,7 +128,7 @@ impl StackTree {
         id
     }
 
-    /// Numbers the nodes in preorder: equal functions with different marks are neighbours.
+    /// Numbers the nodes in preorder: equal functions with different marks or lines are neighbours.
     fn number_nodes(&mut self) {
         let mut numbers = vec![0; self.nodes.len()];
         let mut waiting = vec![(0, 0)];

@@ -1,5 +1,6 @@
 // The graph: flame graph and icicle, merged and by time.
 
+import { changeColour } from "./difference.mjs";
 import { pathOf } from "./tree.mjs";
 
 /** @typedef {import("./tree.mjs").Tree} Tree */
@@ -18,6 +19,7 @@ const MAX_BOXES = 100_000;
  * @property {(fn: number) => string} kind The colour: `user`, `kernel`, `jit`, `module`.
  * @property {(fn: number) => number} hue A number for the module.
  * @property {((fn: number) => boolean) | null} isFound
+ * @property {((node: number) => number) | null} change By how much a node's share has changed, in percent.
  */
 
 export class Graph {
@@ -140,13 +142,16 @@ export class Graph {
    */
   drawBox(context, box, top, style) {
     if (!this.content) return;
-    const { tree, label, kind, hue, isFound } = this.content;
+    const { tree, label, kind, hue, isFound, change } = this.content;
+    const changed = change && !tree.start(box.node) ? change(box.node) : null;
     const fn = tree.fn(box.node);
     const isRoot = box.node === 0;
     const width = Math.max(box.width - (box.width > 3 ? 1 : 0), 0.5);
     const isOther = isFound !== null && !isRoot && !isFound(fn);
     context.globalAlpha = isOther ? 0.3 : 1;
-    context.fillStyle = isRoot ? "#bbbbbb" : colour(kind(fn), hue(fn), tree.isInlined(box.node));
+    if (isRoot) context.fillStyle = "#bbbbbb";
+    else if (changed !== null) context.fillStyle = changeColour(changed);
+    else context.fillStyle = colour(kind(fn), hue(fn), tree.isInlined(box.node));
     context.fillRect(box.x, top, width, ROW_HEIGHT_PX - 1);
     this.drawMarks(context, box, top, width);
     if (box.node === this.cursor || box.node === this.hovered) {
@@ -156,7 +161,8 @@ export class Graph {
     }
     if (box.width < 24) return;
     context.fillStyle = "#111111";
-    const text = isRoot ? "all" : (tree.isInlined(box.node) ? "↳ " : "") + label(fn);
+    const sign = changed === null || Math.abs(changed) < 0.005 ? "" : changed > 0 ? "▲ " : "▼ ";
+    const text = isRoot ? "all" : sign + (tree.isInlined(box.node) ? "↳ " : "") + label(fn);
     this.letterWidth ||= context.measureText("the quick brown fox jumps over").width / 30;
     const room = Math.max(Math.floor((width - 8) / this.letterWidth), 2);
     const shown = text.length <= room ? text : `${text.slice(0, room - 1)}…`;

@@ -1,6 +1,6 @@
 // The page: the address says what is shown, and each change is a new address.
 
-import { decode, Profile } from "./profile.mjs";
+import { Profile, decode, measured } from "./profile.mjs";
 import { formatState, parseState } from "./state.mjs";
 import {
   CalleeTree,
@@ -10,11 +10,14 @@ import {
   matcher,
   select,
   shareOf,
+  waitWeights,
   withoutTemplateArguments,
 } from "./tree.mjs";
 import { Graph, colour, hatch } from "./flame.mjs";
 import { Timeline } from "./timeline.mjs";
-import { button, element, showList, showTree } from "./tables.mjs";
+import { SameNodes, changeColour, changeText, sameFunctions } from "./difference.mjs";
+import { button, element, showChanges, showList, showTree } from "./tables.mjs";
+import { decodeCode, instructionWeights, lineWeights, showInstructions, showSource } from "./code.mjs";
 
 /** @typedef {import("./state.mjs").State} State */
 /** @typedef {import("./tree.mjs").Tree} Tree */
@@ -36,18 +39,40 @@ function byId(id, type) {
 }
 
 class Page {
-  /** @param {Profile} profile */
-  constructor(profile) {
+  /**
+   * @param {Profile} profile
+   * @param {Profile | null} before The profile that it is compared with.
+   */
+  constructor(profile, before) {
     this.profile = profile;
+    this.before = before;
+    /** For each function, the same one in the profile before. */
+    this.functionsBefore = before ? sameFunctions(profile, before) : new Int32Array(0);
     this.state = this.read();
     this.view = byId("view", HTMLDivElement);
     this.timeline = new Timeline(byId("timeline", HTMLDivElement), profile, (change) => this.change(change));
     /** What is computed of samples and transforms, and what it was computed for. */
-    this.computed = { key: "", samples: new Int32Array(0), tree: /** @type {CalleeTree | null} */ (null), collapses: false };
+    this.computed = {
+      key: "",
+      samples: new Int32Array(0),
+      tree: /** @type {CalleeTree | null} */ (null),
+      before: /** @type {CalleeTree | null} */ (null),
+      collapses: false,
+    };
     /** @type {Graph | null} */
     this.graph = null;
     /** @type {Map<number, string>} */
     this.shortNames = new Map();
+    /**
+     * The samples whose completeness is shown.
+     * @type {Int32Array | null}
+     */
+    this.shownCompleteness = null;
+    /**
+     * The code, as soon as a view has needed it.
+     * @type {import("./code.mjs").Code | null}
+     */
+    this.code = null;
     this.fill();
     this.listen();
     addEventListener("hashchange", () => {
@@ -99,21 +124,37 @@ class Page {
       date,
     ];
     byId("facts", HTMLElement).textContent = facts.filter((fact) => fact !== "").join(" · ");
+    if (this.before) this.fillComparison(this.before);
     const states = byId("state", HTMLSelectElement);
     const words = { on: "on a CPU", off: "off a CPU", all: "both" };
     states.append(...this.states().map((state) => new Option(words[state], state)));
     const legend = byId("legend", HTMLElement);
-    for (const [kind, text, isInlined] of /** @type {[string, string, boolean][]} */ ([
+    /** @type {[string, string, boolean][]} */
+    const kinds = [
       ["user", "program", false],
       ["user", "inlined", true],
       ["kernel", "kernel", false],
       ["jit", "generated at run time", false],
       ["module", "collapsed module", false],
-    ])) {
+    ];
+    for (const [kind, text, isInlined] of this.before ? [] : kinds) {
       legend.append(this.legendEntry(text, colour(kind, 0, isInlined), null));
     }
     legend.append(this.legendEntry("spliced: from another copy of the stack", "#e4e4ea", "lines"));
     legend.append(this.legendEntry("guessed: without an unwind table", "#e4e4ea", "dots"));
+  }
+
+  /** @param {Profile} before */
+  fillComparison(before) {
+    const { title, started } = before.header;
+    const date = started > 0 ? `, ${new Date(started).toISOString().slice(0, 19).replace("T", " ")} UTC` : "";
+    const samples = `${before.sampleCount.toLocaleString("en")} samples`;
+    const text = `Compared with ${title} before: ${samples}${date}. Shares are of each profile's own weight. `;
+    const scope = "Threads and times are selected in the profile after.";
+    byId("facts", HTMLElement).after(element("p", text + scope, "comparison"));
+    const legend = byId("legend", HTMLElement);
+    legend.append(this.legendEntry("▲ a greater share than before", changeColour(10), null));
+    legend.append(this.legendEntry("▼ a smaller one", changeColour(-10), null));
   }
 
   /**
@@ -170,7 +211,7 @@ class Page {
 
   /** @param {string | undefined} view */
   show(view) {
-    this.change({ view: /** @type {State["view"]} */ (view), zoom: 0 });
+    this.change({ view: /** @type {State["view"]} */ (view), zoom: 0, line: 0 });
   }
 
   /** @param {KeyboardEvent} event */
@@ -189,7 +230,7 @@ class Page {
     else if (event.key === "f" && fn) this.transform("focus", fn);
     else if (event.key === "h" && fn) this.transform("hide", fn);
     else if (event.key === "m" && module) this.transform("module", module);
-    else if (event.key === "c" && fn) this.change({ view: "around", zoom: 0 });
+    else if (event.key === "c" && fn) this.show("around");
     else return;
     event.preventDefault();
   }
@@ -212,7 +253,7 @@ class Page {
   compute() {
     const { state, profile } = this;
     const { threads, cpus, from, to, transforms, recursion } = state;
-    const key = JSON.stringify([state.state, threads, cpus, from, to, transforms, recursion]);
+    const key = JSON.stringify([state.state, threads, cpus, from, to, state.wait, transforms, recursion]);
     if (this.computed.key !== key || !this.computed.tree) {
       const samples = select(profile, state);
       let collapses = recursion ?? false;
@@ -221,9 +262,29 @@ class Page {
         collapses = true;
         tree = new CalleeTree(profile, samples, transforms, true);
       }
-      this.computed = { key, samples, tree, collapses };
+      this.computed = { key, samples, tree, before: this.treeBefore(collapses), collapses };
     }
     return { ...this.computed, tree: /** @type {CalleeTree} */ (this.computed.tree) };
+  }
+
+  /**
+   * The tree of the profile before: of all its threads and times, which are not those of this one.
+   * @param {boolean} collapses
+   */
+  treeBefore(collapses) {
+    return this.before ? this.focusedBefore(this.state.transforms, collapses) : null;
+  }
+
+  /**
+   * By how much the shares of nodes have changed since the profile before.
+   * @param {Tree} tree
+   * @param {(before: CalleeTree) => Tree} make The same tree of the profile before.
+   */
+  changes(tree, make) {
+    const { before } = this.compute();
+    if (!before) return null;
+    const same = new SameNodes(tree, make(before), this.functionsBefore);
+    return (/** @type {number} */ node) => same.change(node);
   }
 
   /** @param {number} fn */
@@ -261,11 +322,22 @@ class Page {
 
   render() {
     const { state } = this;
+    if (!this.code && (state.view === "source" || state.view === "code")) {
+      const data = byId("code", HTMLScriptElement).textContent ?? "";
+      decodeCode(data).then((code) => {
+        this.code = code;
+        this.render();
+      });
+      return;
+    }
+    const start = performance.now();
     const { samples, tree, collapses } = this.compute();
     const found = this.isFound();
+    measured("tree", start);
     this.controls(collapses);
     this.timeline.show(state);
-    this.showCompleteness(samples);
+    if (this.shownCompleteness !== samples) this.showCompleteness(samples);
+    this.shownCompleteness = samples;
     const matched = found ? tree.outermost(found).reduce((sum, node) => sum + tree.total(node), 0) : 0;
     byId("matches", HTMLElement).textContent = found ? `${this.share(matched)} of the weight` : "";
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
@@ -274,11 +346,16 @@ class Page {
     if (tree.total(0) === 0) this.view.append(element("p", "No sample passes: widen the selection, or undo what is left out."));
     else if (state.view === "list") this.showList(tree, found);
     else if (state.view === "around") this.showAround(tree, samples, found);
-    else if (state.view === "tree") this.showTree("Stacks", state.callers ? new CallerTree(tree, null) : tree, found);
+    else if (state.view === "source" || state.view === "code") this.showCode(tree, samples);
+    else if (state.view === "tree") {
+      const shown = (/** @type {CalleeTree} */ it) => (state.callers ? new CallerTree(it, null) : it);
+      this.showTree("Stacks", shown(tree), found, shown);
+    }
     else this.showGraph(tree, samples, found);
     this.showSelected(null, null);
     this.showActions();
     if (focused && !focused.isConnected) this.focusAgain(focused);
+    measured("render", start);
     document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
   }
 
@@ -309,7 +386,10 @@ class Page {
     byId("from", HTMLInputElement).value = state.from === null ? "" : (state.from / 1e6).toFixed(6);
     byId("to", HTMLInputElement).value = state.to === null ? "" : (state.to / 1e6).toFixed(6);
     const words = { focus: "only below", hide: "without", module: "collapsed:" };
+    const undoWait = button(`waiting for ${state.wait} ✕`, () => this.change({ wait: "", zoom: 0 }));
+    undoWait.title = "Undo";
     byId("transforms", HTMLElement).replaceChildren(
+      ...(state.wait === "" ? [] : [undoWait]),
       ...state.transforms.map(({ kind, what }, n) => {
         const undo = button(`${words[kind]} ${what} ✕`, () =>
           this.change({ transforms: state.transforms.filter((_, other) => other !== n), zoom: 0 }),
@@ -368,32 +448,88 @@ class Page {
   showList(tree, found) {
     const { profile, state } = this;
     const { functions, modules } = profile.header;
-    const isByModule = state.by === "module";
-    const { own, total } = isByModule
-      ? tree.weightsBy(modules.length, (fn) => profile.moduleOf(fn))
-      : tree.weightsBy(functions.length + modules.length, (fn) => fn);
+    const { before, samples } = this.compute();
+    if (before) return this.showChanges(tree, before, found);
+    const listed = state.by ?? (state.state === "off" && state.wait === "" ? "wait" : "function");
+    /** The names of what is listed; null for functions. */
+    const names = { function: null, module: modules, wait: profile.header.waits }[listed];
+    const { own, total } = {
+      function: () => tree.weightsBy(functions.length + modules.length, (fn) => fn),
+      module: () => tree.weightsBy(modules.length, (fn) => profile.moduleOf(fn)),
+      wait: () => waitWeights(profile, samples),
+    }[listed]();
     const matches = matcher(state.search);
     /** @type {import("./tables.mjs").ListRow[]} */
     const rows = [];
     total.forEach((weight, id) => {
-      if (weight === 0 || (isByModule ? matches && !matches(modules[id]) : found && !found(id))) return;
-      const name = isByModule ? modules[id] : this.label(id);
-      rows.push({ id, name, module: isByModule ? "" : profile.moduleName(id), own: own[id], total: weight });
+      if (weight === 0 || (names ? matches && !matches(names[id]) : found && !found(id))) return;
+      const name = names ? names[id] : this.label(id);
+      rows.push({ id, name, module: names ? "" : profile.moduleName(id), own: own[id], total: weight });
     });
     const by = element("div", undefined, "bar");
-    for (const kind of /** @type {const} */ (["function", "module"])) {
-      const choose = button(`by ${kind}`, () => this.change({ by: kind }));
-      choose.setAttribute("aria-pressed", String(state.by === kind));
+    /** @type {("function" | "module" | "wait")[]} */
+    const kinds = profile.hasOff ? ["function", "module", "wait"] : ["function", "module"];
+    for (const kind of kinds) {
+      const choose = button(kind === "wait" ? "by what it waits for" : `by ${kind}`, () => this.change({ by: kind }));
+      choose.setAttribute("aria-pressed", String(listed === kind));
       by.append(choose);
     }
     this.view.append(by);
     showList(this.view, rows, {
       sort: state.sort,
-      hasModules: !isByModule,
-      selected: isByModule ? -1 : this.selected().id ?? -1,
+      hasModules: names === null,
+      selected: names ? -1 : this.selected().id ?? -1,
       share: (weight) => this.share(weight),
       onSort: (sort) => this.change({ sort }),
-      onSelect: (id) => (isByModule ? this.transform("module", modules[id]) : this.change({ fn: profile.key(id) })),
+      onSelect: (id) => {
+        if (listed === "module") this.transform("module", modules[id]);
+        else if (names) this.change({ wait: names[id], by: null, zoom: 0 });
+        else this.change({ fn: profile.key(id) });
+      },
+    });
+  }
+
+  /**
+   * The list of functions, with their shares before and after.
+   * @param {CalleeTree} tree
+   * @param {CalleeTree} before
+   * @param {((fn: number) => boolean) | null} found
+   */
+  showChanges(tree, before, found) {
+    const { profile, state } = this;
+    const old = /** @type {Profile} */ (this.before);
+    const weightsOf = (/** @type {CalleeTree} */ it, /** @type {Profile} */ of) => {
+      const count = of.header.functions.length + of.header.modules.length;
+      const weights = it.weightsBy(count, (fn) => fn);
+      const percent = (/** @type {Float64Array} */ all) => all.map((weight) => (100 * weight) / (it.total(0) || 1));
+      return { own: percent(weights.own), total: percent(weights.total) };
+    };
+    const after = weightsOf(tree, profile);
+    const earlier = weightsOf(before, old);
+    /** @type {import("./tables.mjs").ChangeRow[]} */
+    const rows = [];
+    const isJoined = new Uint8Array(earlier.total.length);
+    after.total.forEach((total, id) => {
+      const was = this.functionsBefore[id];
+      // Only the first of several functions that were one has its share.
+      const isFirst = was >= 0 && !isJoined[was];
+      if (isFirst) isJoined[was] = 1;
+      const [own, totalBefore] = isFirst ? [earlier.own[was], earlier.total[was]] : [0, 0];
+      if ((total === 0 && totalBefore === 0) || (found && !found(id))) return;
+      const [name, module] = [this.label(id), profile.moduleName(id)];
+      rows.push({ id, name, module, own: [own, after.own[id]], total: [totalBefore, total] });
+    });
+    const matches = matcher(state.search);
+    earlier.total.forEach((total, id) => {
+      if (isJoined[id] || total === 0 || (matches && !matches(old.nameOf(id)))) return;
+      const name = state.full ? old.nameOf(id) : withoutTemplateArguments(old.nameOf(id));
+      rows.push({ id: -1, name, module: old.moduleName(id), own: [earlier.own[id], 0], total: [total, 0] });
+    });
+    showChanges(this.view, rows, {
+      sort: state.sort,
+      selected: this.selected().id ?? -1,
+      onSort: (sort) => this.change({ sort }),
+      onSelect: (id) => this.change({ fn: profile.key(id) }),
     });
   }
 
@@ -401,11 +537,13 @@ class Page {
    * @param {string} label
    * @param {Tree} tree
    * @param {((fn: number) => boolean) | null} found
+   * @param {(before: CalleeTree) => Tree} before The same tree of the profile before.
    */
-  showTree(label, tree, found) {
+  showTree(label, tree, found, before) {
     const { profile } = this;
     showTree(this.view, tree, {
       label,
+      change: this.changes(tree, before),
       name: (fn) => this.label(fn),
       module: (fn) => profile.moduleName(fn),
       mark: (node) => marks(tree, node, profile.kindOf(tree.fn(node))),
@@ -427,10 +565,56 @@ class Page {
       return;
     }
     this.view.append(element("h2", "Callers"));
-    this.showTree("Callers", new CallerTree(tree, id), found);
+    const idBefore = this.functionsBefore[id] ?? -1;
+    this.showTree("Callers", new CallerTree(tree, id), found, (before) => new CallerTree(before, idBefore));
     this.view.append(element("h2", "Callees"));
     const transforms = [...this.state.transforms, /** @type {const} */ ({ kind: "focus", what: fn })];
-    this.showTree("Callees", new CalleeTree(this.profile, samples, transforms, this.computed.collapses), found);
+    const { collapses } = this.computed;
+    const below = new CalleeTree(this.profile, samples, transforms, collapses);
+    this.showTree("Callees", below, found, () => this.focusedBefore(transforms, collapses));
+  }
+
+  /**
+   * The tree of the profile before, after other transforms.
+   * @param {import("./state.mjs").Transform[]} transforms
+   * @param {boolean} collapses
+   */
+  focusedBefore(transforms, collapses) {
+    const before = /** @type {Profile} */ (this.before);
+    return new CalleeTree(before, select(before, { ...parseState(""), state: this.state.state }), transforms, collapses);
+  }
+
+  /**
+   * The source or the instructions of the selected function, or else of the one with the greatest own weight.
+   * @param {CalleeTree} tree
+   * @param {Int32Array} samples
+   */
+  showCode(tree, samples) {
+    const { profile, state, code } = this;
+    if (!code) return;
+    let fn = this.selected().id;
+    if (fn === undefined) {
+      const { own } = tree.weightsBy(profile.header.functions.length, (id) => id);
+      fn = own.indexOf(own.reduce((a, b) => Math.max(a, b), 0));
+      this.state = { ...state, fn: profile.key(fn) };
+      history.replaceState(null, "", `#${formatState(this.state)}`);
+    }
+    this.view.append(element("h2", this.label(fn)));
+    const options = {
+      name: this.label(fn),
+      file: profile.fileOf(fn),
+      line: state.line,
+      share: (/** @type {number} */ weight) => this.share(weight),
+      short: (/** @type {string} */ name) => (state.full ? name : withoutTemplateArguments(name)),
+      onLine: (/** @type {number} */ line) => this.change({ view: state.view === "code" ? "source" : "code", line }),
+    };
+    if (state.view === "source") {
+      showSource(this.view, code, lineWeights(profile, tree, samples, fn), options);
+    } else {
+      const found = code.functions.get(fn);
+      const count = found?.parts.reduce((sum, part) => sum + part.addresses.length, 0) ?? 0;
+      showInstructions(this.view, code, found, instructionWeights(profile, tree, samples, fn, count), options);
+    }
   }
 
   /**
@@ -444,6 +628,7 @@ class Page {
     let tree = callees;
     if (state.view === "time") tree = this.timeTree(callees, samples);
     else if (state.callers) tree = new CallerTree(callees, null);
+    const isMerged = state.view !== "time";
     const graph = new Graph(
       this.view,
       (node, isPassing) => this.showSelected(tree, node, isPassing),
@@ -457,6 +642,7 @@ class Page {
       kind: (fn) => profile.kindOf(fn),
       hue: (fn) => (fn < 0 ? 0 : profile.moduleOf(fn)),
       isFound: found,
+      change: isMerged ? this.changes(tree, (before) => (state.callers ? new CallerTree(before, null) : before)) : null,
     });
     this.graph = graph;
   }
@@ -498,6 +684,8 @@ class Page {
       const total = tree.total(node);
       facts.push(isTime ? `${(total / 1000).toFixed(3)} ms in a row` : `${this.share(total)} (${this.weightText(total)})`);
       if (!isTime && tree.own(node) > 0) facts.push(`own ${this.share(tree.own(node))}`);
+      const change = this.graph?.content?.tree === tree ? this.graph.content.change : null;
+      if (change) facts.push(`${changeText(change(node))} since before`);
       facts.push(marks(tree, node, profile.kindOf(fn)).trim());
     }
     line.replaceChildren(name, ` ${facts.filter((fact) => fact !== "").join(" · ")}`);
@@ -519,7 +707,9 @@ class Page {
       button("Focus", () => this.transform("focus", fn)),
       button("Hide", () => this.transform("hide", fn)),
       button(`Collapse ${module}`, () => this.transform("module", module)),
-      button("Callers and callees", () => this.change({ view: "around", zoom: 0 })),
+      button("Callers and callees", () => this.show("around")),
+      button("Source", () => this.show("source")),
+      button("Instructions", () => this.show("code")),
     );
   }
 }
@@ -545,7 +735,11 @@ function marks(tree, node, kind) {
 }
 
 try {
-  new Page(await decode(byId("profile", HTMLScriptElement).textContent ?? ""));
+  const before = document.getElementById("before");
+  new Page(
+    await decode(byId("profile", HTMLScriptElement).textContent ?? ""),
+    before ? await decode(before.textContent ?? "") : null,
+  );
 } catch (error) {
   byId("view", HTMLDivElement).append(element("p", `This page cannot be shown: ${error}`, "error"));
   throw error;

@@ -1,7 +1,7 @@
 // The profile, decoded from the page. `content.rs` describes the data.
 
 /**
- * @typedef {{name: string, module: number, file?: number, kind: "user" | "kernel" | "jit"}} PageFunction
+ * @typedef {{name: string, module: number, file?: number, line?: number, kind: "user" | "kernel" | "jit"}} PageFunction
  * @typedef {{name: string, tid: number, process: string, pid: number}} PageThread
  * @typedef {{reason: string, is_root: boolean, has_user_stack: boolean}} PageEnd
  * @typedef {{name: string, count: number, is_signed: boolean, bytes: number}} PageColumn
@@ -20,6 +20,7 @@
  * @property {number} lost
  * @property {PageThread[]} threads
  * @property {PageEnd[]} ends
+ * @property {string[]} waits
  * @property {PageFunction[]} functions
  * @property {string[]} modules
  * @property {string[]} files
@@ -31,6 +32,7 @@ export const SPLICED = 2;
 export const INLINED = 4;
 export const OFF_CPU = 32;
 const END = 31;
+const WAIT_SHIFT = 6;
 
 export class Profile {
   /**
@@ -62,6 +64,11 @@ export class Profile {
       this.pathFlags[n] = this.pathFlags[parent] | flags[n - 1];
       if (flags[n - 1] > 0) markedCount += 1;
     }
+    /**
+     * As soon as it is needed ({@link lastBelow}).
+     * @type {Int32Array | null}
+     */
+    this.last = null;
     /** The nodes with flags. */
     this.marked = new Int32Array(markedCount);
     for (let n = 1, at = 0; at < markedCount; n++) {
@@ -72,7 +79,13 @@ export class Profile {
     this.time = column("sample.time");
     this.weight = column("sample.weight");
     this.cpu = Int32Array.from(column("sample.cpu"));
-    this.state = Uint8Array.from(column("sample.state"));
+    this.state = Uint16Array.from(column("sample.state"));
+    /** The line of each node, from its function's first one on; empty if none is known. */
+    const lines = column("node.line");
+    this.line = new Int32Array(lines.length > 0 ? this.nodeCount + 1 : 0);
+    if (lines.length > 0) this.line.set(lines, 1);
+    /** The instruction of each sample; empty if none is known. */
+    this.place = column("sample.place");
     this.sampleCount = this.node.length;
     this.thread = new Int32Array(this.sampleCount);
     /** The first sample of each thread, and at last their number. */
@@ -82,26 +95,39 @@ export class Profile {
       this.thread.fill(thread, start, start + count);
       this.threadStart.push(start + count);
     });
-    this.start = Infinity;
-    this.end = -Infinity;
     /** The processors, ascending. */
     this.cpus = [...new Set(this.cpu)].sort((a, b) => a - b);
     const lanes = new Map(this.cpus.map((cpu, lane) => [cpu, lane]));
     /** The index of each sample's processor among them. */
     this.cpuLane = this.cpu.map((cpu) => lanes.get(cpu) ?? 0);
-    /** Whether there are samples on and off a CPU. */
-    this.hasOn = false;
-    this.hasOff = false;
+    // Whether there are samples on and off a CPU, and when they begin and end, in microseconds.
+    let [start, end, off] = [Infinity, -Infinity, 0];
     for (let n = 0; n < this.sampleCount; n++) {
-      this.start = Math.min(this.start, this.beginOf(n));
-      this.end = Math.max(this.end, this.time[n]);
-      if (this.isOff(n)) this.hasOff = true;
-      else this.hasOn = true;
+      start = Math.min(start, this.beginOf(n));
+      end = Math.max(end, this.time[n]);
+      off += this.state[n] & OFF_CPU;
     }
-    if (this.sampleCount === 0) this.start = this.end = 0;
+    this.hasOff = off > 0;
+    this.hasOn = off < OFF_CPU * this.sampleCount;
+    this.start = this.sampleCount === 0 ? 0 : start;
+    this.end = this.sampleCount === 0 ? 0 : end;
     /** @type {Map<string, number>} */
     this.functionByKey = new Map();
     header.functions.forEach((_, id) => this.functionByKey.set(this.key(id), id));
+  }
+
+  /** The last node below each node: with it, nodes are ranges. */
+  lastBelow() {
+    if (!this.last) {
+      const { parent } = this;
+      const last = new Int32Array(parent.length);
+      for (let n = last.length - 1; n > 0; n--) {
+        last[n] ||= n;
+        last[parent[n]] ||= last[n];
+      }
+      this.last = last;
+    }
+    return this.last;
   }
 
   /** @param {number} sample */
@@ -160,6 +186,14 @@ export class Profile {
   }
 
   /**
+   * What the thread of a sample waits for; empty on a CPU.
+   * @param {number} sample
+   */
+  waitOf(sample) {
+    return this.header.waits[(this.state[sample] >> WAIT_SHIFT) - 1] ?? "";
+  }
+
+  /**
    * The name of a function in addresses.
    * @param {number} fn
    */
@@ -175,22 +209,42 @@ export class Profile {
 }
 
 /**
- * Decodes the data.
+ * Notes how long a step has taken, for the browser's tools and `cargo bench`.
+ * @param {string} step
+ * @param {number} start
+ */
+export function measured(step, start) {
+  performance.measure(step, { start });
+}
+
+/**
+ * The bytes of an element.
  * @param {string} base64
  */
-export async function decode(base64) {
+export async function inflated(base64) {
   const text = atob(base64);
   const packed = new Uint8Array(text.length);
   for (let n = 0; n < text.length; n++) packed[n] = text.charCodeAt(n);
   // @ts-ignore: TypeScript has it from 5.1 on.
   const inflate = new DecompressionStream("deflate");
   const stream = new Blob([packed]).stream().pipeThrough(inflate);
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/**
+ * Decodes the data.
+ * @param {string} base64
+ */
+export async function decode(base64) {
+  const start = performance.now();
+  const bytes = await inflated(base64);
+  measured("inflate", start);
   const headerBytes = new DataView(bytes.buffer).getUint32(0, true);
   const json = new TextDecoder().decode(bytes.subarray(4, 4 + headerBytes));
   /** @type {PageHeader} */
   const header = JSON.parse(json, (_, value) => (typeof value === "string" ? escaped(value) : value));
-  if (header.version !== 1) throw new Error(`the data has version ${header.version}`);
+  if (header.version !== 2) throw new Error(`the data has version ${header.version}`);
+  const decoding = performance.now();
   let at = 4 + headerBytes;
   /** @type {Map<string, Float64Array | Int32Array>} */
   const columns = new Map();
@@ -198,7 +252,36 @@ export async function decode(base64) {
     columns.set(column.name, numbers(bytes.subarray(at, at + column.bytes), column));
     at += column.bytes;
   }
-  return new Profile(header, columns);
+  columns.set("node.function", functionsOfNodes(columns, header.functions.length));
+  const profile = new Profile(header, columns);
+  measured("decode", decoding);
+  return profile;
+}
+
+/**
+ * The functions of nodes, which are numbered as callees of their callers' functions.
+ * @param {Map<string, Float64Array | Int32Array>} columns
+ * @param {number} count The number of functions.
+ */
+function functionsOfNodes(columns, count) {
+  const column = (/** @type {string} */ name) => columns.get(name) ?? new Int32Array(0);
+  const [depths, numbers, added] = [column("node.depth"), column("node.callee"), column("callee.function")];
+  /**
+   * The callees of each function, and last those of none.
+   * @type {number[][]}
+   */
+  const callees = Array.from({ length: count + 1 }, () => []);
+  const path = [count];
+  const functions = new Int32Array(numbers.length);
+  let next = 0;
+  for (let n = 0; n < numbers.length; n++) {
+    const of = callees[path[depths[n] - 1]];
+    if (numbers[n] === 0) of.push(added[next++]);
+    const fn = numbers[n] === 0 ? of[of.length - 1] : of[numbers[n] - 1];
+    functions[n] = fn;
+    path[depths[n]] = fn;
+  }
+  return functions;
 }
 
 /**
@@ -206,7 +289,7 @@ export async function decode(base64) {
  * shown as escapes.
  * @param {string} text
  */
-function escaped(text) {
+export function escaped(text) {
   const escape = (/** @type {string} */ it) => `\\u{${it.codePointAt(0)?.toString(16)}}`;
   return text.replace(/[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu, escape);
 }
@@ -222,14 +305,13 @@ function numbers(bytes, column) {
   let at = 0;
   let previous = 0;
   for (let n = 0; n < column.count; n++) {
-    let value = 0;
-    let factor = 1;
-    let byte;
-    do {
+    let byte = bytes[at++];
+    let value = byte & 0x7f;
+    // Numbers can have more bits than JavaScript's bitwise operations.
+    for (let factor = 128; byte > 0x7f; factor *= 128) {
       byte = bytes[at++];
       value += (byte & 0x7f) * factor;
-      factor *= 128;
-    } while (byte > 0x7f);
+    }
     if (column.is_signed) {
       previous += value % 2 === 0 ? value / 2 : -(value + 1) / 2;
       value = previous;

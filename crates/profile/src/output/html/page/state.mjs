@@ -3,7 +3,7 @@
 /**
  * @typedef {{kind: "focus" | "hide" | "module", what: string}} Transform
  * @typedef {object} State
- * @property {"flame" | "time" | "list" | "tree" | "around"} view
+ * @property {"flame" | "time" | "list" | "tree" | "around" | "source" | "code"} view
  * @property {"threads" | "cpus"} lanes
  * @property {"on" | "off" | "all"} state Which samples.
  * @property {number[]} threads All if empty.
@@ -18,12 +18,15 @@
  * @property {Transform[]} transforms
  * @property {number} zoom A node of the graph; 0 is all of it.
  * @property {string} fn The selected function, by its key.
+ * @property {number} line The line of its source that is looked at; 0 for none.
  * @property {"own" | "total" | "name" | "module"} sort
- * @property {"function" | "module"} by
+ * @property {"function" | "module" | "wait" | null} by Null: by function, or off a CPU by what is waited for.
+ * @property {string} wait Only samples that wait for this; all if empty.
  */
 
-const VIEWS = /** @type {const} */ (["flame", "time", "list", "tree", "around"]);
+const VIEWS = /** @type {const} */ (["flame", "time", "list", "tree", "around", "source", "code"]);
 const SORTS = /** @type {const} */ (["own", "total", "name", "module"]);
+const LISTS = /** @type {const} */ (["function", "module", "wait"]);
 const TRANSFORMS = /** @type {const} */ (["focus", "hide", "module"]);
 
 /**
@@ -69,8 +72,10 @@ export function parseState(hash) {
     transforms,
     zoom: Math.trunc(number("zoom") ?? 0),
     fn: values.get("fn") ?? "",
+    line: Math.trunc(number("line") ?? 0),
     sort: one("sort", SORTS),
-    by: one("by", ["function", "module"]),
+    by: LISTS.find((by) => by === values.get("by")) ?? null,
+    wait: values.get("wait") ?? "",
   };
 }
 
@@ -81,7 +86,7 @@ export function parseState(hash) {
 export function formatState(state) {
   const values = new URLSearchParams();
   const usual = parseState("");
-  for (const name of /** @type {const} */ (["view", "lanes", "state", "search", "fn", "sort", "by"])) {
+  for (const name of /** @type {const} */ (["view", "lanes", "state", "search", "fn", "sort", "wait"])) {
     if (state[name] !== usual[name]) values.set(name, state[name]);
   }
   for (const name of /** @type {const} */ (["callers", "up", "full"])) {
@@ -94,8 +99,11 @@ export function formatState(state) {
     const value = state[name];
     if (value !== null) values.set(name, String(Math.round(value)));
   }
+  if (state.by !== null) values.set("by", state.by);
   if (state.recursion !== null) values.set("recursion", state.recursion ? "collapsed" : "shown");
   for (const { kind, what } of state.transforms) values.append("do", `${kind}:${what}`);
-  if (state.zoom !== 0) values.set("zoom", String(state.zoom));
+  for (const name of /** @type {const} */ (["zoom", "line"])) {
+    if (state[name] !== 0) values.set(name, String(state[name]));
+  }
   return values.toString();
 }

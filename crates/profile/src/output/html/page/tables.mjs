@@ -1,5 +1,7 @@
 // Lists and trees as tables.
 
+import { changeColour, changeText } from "./difference.mjs";
+
 /** @typedef {import("./tree.mjs").Tree} Tree */
 
 /** The most rows of a table: a search finds the others. */
@@ -36,6 +38,8 @@ export function button(text, click) {
 
 /**
  * @typedef {{id: number, name: string, module: string, own: number, total: number}} ListRow
+ * @typedef {{id: number, name: string, module: string, own: [number, number], total: [number, number]}} ChangeRow
+ *   Shares before and after, in percent.
  */
 
 /**
@@ -84,6 +88,57 @@ export function showList(parent, rows, options) {
 }
 
 /**
+ * A list of functions or modules with their shares in two profiles, the greatest change first.
+ * @param {HTMLElement} parent
+ * @param {ChangeRow[]} rows
+ * @param {object} options
+ * @param {string} options.sort
+ * @param {number} options.selected
+ * @param {(sort: "own" | "total" | "name" | "module") => void} options.onSort
+ * @param {(id: number) => void} options.onSelect
+ */
+export function showChanges(parent, rows, options) {
+  const size = (/** @type {[number, number]} */ [before, after]) => Math.abs(after - before);
+  const { sort } = options;
+  if (sort === "name" || sort === "module") rows.sort((a, b) => (a[sort] < b[sort] ? -1 : a[sort] > b[sort] ? 1 : 0));
+  else if (sort === "total") rows.sort((a, b) => size(b.total) - size(a.total) || size(b.own) - size(a.own));
+  else rows.sort((a, b) => size(b.own) - size(a.own) || size(b.total) - size(a.total));
+  const table = element("table");
+  const head = table.createTHead().insertRow();
+  const columns = /** @type {const} */ (["own", "before", "after", "total", "before", "after", "name", "module"]);
+  for (const column of columns) {
+    const cell = element("th");
+    cell.scope = "col";
+    if (column === sort) cell.setAttribute("aria-sort", column === "own" || column === "total" ? "descending" : "ascending");
+    if (column === "before" || column === "after") cell.textContent = column;
+    else {
+      const isChange = column === "own" || column === "total";
+      cell.append(button(isChange ? `${column} change` : column, () => options.onSort(column)));
+    }
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  for (const row of rows.slice(0, MAX_ROWS)) {
+    const line = body.insertRow();
+    line.classList.toggle("selected", row.id >= 0 && row.id === options.selected);
+    for (const [before, after] of [row.own, row.total]) {
+      const change = element("td", changeText(after - before), "number change");
+      change.style.setProperty("--change", changeColour(after - before));
+      line.append(change, element("td", `${before.toFixed(2)} %`, "number"), element("td", `${after.toFixed(2)} %`, "number"));
+    }
+    const name = element("td");
+    name.append(row.id >= 0 ? button(row.name, () => options.onSelect(row.id)) : row.name);
+    line.append(name, element("td", row.module));
+  }
+  const box = element("div", undefined, "wide");
+  box.append(table);
+  parent.append(box);
+  if (rows.length > MAX_ROWS) {
+    parent.append(element("p", `${MAX_ROWS} of ${rows.length}: a search finds the others.`));
+  }
+}
+
+/**
  * A tree as a table whose rows open.
  * @param {HTMLElement} parent
  * @param {Tree} tree
@@ -93,6 +148,7 @@ export function showList(parent, rows, options) {
  * @param {(fn: number) => string} options.module
  * @param {(node: number) => string} options.mark
  * @param {(weight: number) => string} options.share
+ * @param {((node: number) => number) | null} options.change By how much a node's share has changed, in percent.
  * @param {((fn: number) => boolean) | null} options.isFound
  * @param {(node: number) => void} options.onSelect
  */
@@ -101,7 +157,8 @@ export function showTree(parent, tree, options) {
   table.setAttribute("role", "treegrid");
   table.setAttribute("aria-label", options.label);
   const head = table.createTHead().insertRow();
-  for (const name of ["total", "own", "name", "module"]) {
+  const { change } = options;
+  for (const name of [...(change ? ["change"] : []), "total", "own", "name", "module"]) {
     const cell = element("th", name);
     cell.scope = "col";
     head.append(cell);
@@ -115,19 +172,24 @@ export function showTree(parent, tree, options) {
    */
   const makeRow = (node, level) => {
     const row = element("tr");
-    const children = tree.children(node);
+    const isLeaf = tree.isLeaf(node);
     row.setAttribute("aria-level", String(level));
     row.dataset.node = String(node);
     row.tabIndex = -1;
-    if (children.length > 0) row.setAttribute("aria-expanded", "false");
+    if (!isLeaf) row.setAttribute("aria-expanded", "false");
     const name = element("td");
     // Deep trees must not leave the window.
     name.style.paddingInlineStart = `${Math.min(level, 40) * 0.8}em`;
-    const toggle = element("span", children.length > 0 ? "▸ " : "  ", "toggle");
+    const toggle = element("span", isLeaf ? "  " : "▸ ", "toggle");
     toggle.setAttribute("aria-hidden", "true");
     const text = element("span", options.name(tree.fn(node)));
     if (options.isFound?.(tree.fn(node))) text.className = "found";
     name.append(toggle, text, element("small", options.mark(node)));
+    if (change) {
+      const cell = element("td", changeText(change(node)), "number change");
+      cell.style.setProperty("--change", changeColour(change(node)));
+      row.append(cell);
+    }
     row.append(
       element("td", options.share(tree.total(node)), "number"),
       element("td", tree.own(node) > 0 ? options.share(tree.own(node)) : "", "number"),

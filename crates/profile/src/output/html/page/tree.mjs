@@ -16,12 +16,14 @@ export function select(profile, state) {
   const from = state.from ?? -Infinity;
   const to = state.to ?? Infinity;
   const selected = new Int32Array(profile.sampleCount);
+  const [ofAnyState, isOffWanted] = [state.state === "all", state.state === "off"];
+  const [ofAnyThread, onAnyCpu] = [threads.size === 0, cpus.size === 0];
   let count = 0;
   for (let n = 0; n < profile.sampleCount; n++) {
-    const isOff = profile.isOff(n);
-    if (state.state !== "all" && isOff !== (state.state === "off")) continue;
-    if (threads.size > 0 && !threads.has(profile.thread[n])) continue;
-    if (cpus.size > 0 && !cpus.has(profile.cpu[n])) continue;
+    if (!ofAnyState && profile.isOff(n) !== isOffWanted) continue;
+    if (!ofAnyThread && !threads.has(profile.thread[n])) continue;
+    if (!onAnyCpu && !cpus.has(profile.cpu[n])) continue;
+    if (state.wait !== "" && profile.waitOf(n) !== state.wait) continue;
     if (profile.time[n] < from || profile.time[n] >= to) continue;
     selected[count++] = n;
   }
@@ -29,9 +31,24 @@ export function select(profile, state) {
 }
 
 /**
+ * The weight of what samples wait for, by the number of the reason.
+ * @param {Profile} profile
+ * @param {Int32Array} samples
+ */
+export function waitWeights(profile, samples) {
+  const own = new Float64Array(profile.header.waits.length);
+  for (const sample of samples) {
+    const wait = profile.header.waits.indexOf(profile.waitOf(sample));
+    if (wait >= 0) own[wait] += profile.weight[sample];
+  }
+  return { own, total: own };
+}
+
+/**
  * A tree whose nodes are numbered from the root, 0. `fn` of the root is -1.
  * @typedef {object} Tree
  * @property {(node: number) => Iterable<number> & ArrayLike<number>} children The greatest weight first, or by time.
+ * @property {(node: number) => boolean} isLeaf Whether there are no children: faster than to ask for them.
  * @property {(node: number) => number} fn
  * @property {(node: number) => number} parent
  * @property {(node: number) => number} total
@@ -122,6 +139,12 @@ class TreeShape {
     this.nextSibling = new Int32Array(size);
     /** Whether a node stands for several of the profile. */
     this.isJoined = new Uint8Array(size);
+    const shownCount = profile.header.functions.length + profile.header.modules.length;
+    // What `onWay` needs: the depths of nodes, the way to the last one by depth, and on it the node of each function.
+    this.depths = new Int32Array(collapsesRecursion ? size : 0);
+    this.way = new Int32Array(collapsesRecursion ? shownCount + 1 : 0);
+    this.wayLength = 0;
+    this.nodeOnWay = new Int32Array(shownCount);
     this.pairs = new PairMap();
     this.functions[0] = this.parents[0] = -1;
     /** The node of each node of the profile; -1 if it is not below a focused function. */
@@ -134,6 +157,49 @@ class TreeShape {
       this.map[0] = -1;
       this.isJoined[0] = 1;
     }
+    if (transforms.length === 0 && !collapsesRecursion) this.addAll();
+    else this.addShown(shown, focus, focused);
+    this.pairs = new PairMap();
+    this.depths = this.way = new Int32Array(0);
+    /** The greatest depth, up to what a column of 16 bits holds. */
+    this.maxDepth = 0;
+    const depths = new Uint16Array(this.count);
+    for (let n = 1; n < this.count; n++) {
+      const depth = Math.min(depths[this.parents[n]] + 1, 0xffff);
+      depths[n] = depth;
+      if (depth > this.maxDepth) this.maxDepth = depth;
+    }
+  }
+
+  /** Adds all nodes as they are: the usual case, of which the loop is kept small. */
+  addAll() {
+    const { map, functions, parents, firstChild, nextSibling, isJoined } = this;
+    const { fn, parent } = this.profile;
+    for (let n = 1; n < fn.length; n++) {
+      const to = map[parent[n]];
+      const last = firstChild[to];
+      if (isJoined[to] || (last > 0 && functions[last] === fn[n])) {
+        map[n] = this.below(to, fn[n]);
+        continue;
+      }
+      const node = this.count++;
+      functions[node] = fn[n];
+      parents[node] = to;
+      nextSibling[node] = last;
+      firstChild[to] = node;
+      map[n] = node;
+    }
+  }
+
+  /**
+   * Adds what transforms show of the nodes.
+   * @param {Int32Array} shown
+   * @param {number[]} focus
+   * @param {Uint8Array | null} focused
+   */
+  addShown(shown, focus, focused) {
+    const { profile } = this;
+    const size = profile.nodeCount + 1;
     for (let n = 1; n < size; n++) {
       const fn = profile.fn[n];
       const caller = profile.parent[n];
@@ -149,14 +215,6 @@ class TreeShape {
       }
       this.map[n] = this.below(parent, shown[fn]);
     }
-    this.pairs = new PairMap();
-    /** The greatest depth, up to what a column of 16 bits holds. */
-    this.maxDepth = 0;
-    const depths = new Uint16Array(this.count);
-    for (let n = 1; n < this.count; n++) {
-      depths[n] = Math.min(depths[this.parents[n]] + 1, 0xffff);
-      this.maxDepth = Math.max(this.maxDepth, depths[n]);
-    }
   }
 
   /**
@@ -167,9 +225,8 @@ class TreeShape {
   below(parent, fn) {
     if (fn < 0 || (this.functions[parent] === fn && this.profile.isModule(fn))) return this.join(parent);
     if (this.collapsesRecursion) {
-      for (let at = parent; at > 0; at = this.parents[at]) {
-        if (this.functions[at] === fn) return this.join(at);
-      }
+      const outer = this.onWay(parent, fn);
+      if (outer > 0) return this.join(outer);
     }
     // Functions that are shown as one module need not be neighbours.
     if (this.profile.isModule(fn)) this.join(parent);
@@ -182,11 +239,29 @@ class TreeShape {
   }
 
   /**
+   * The node of a function on the way to a node, if each function is there once; 0 for none. Nodes that follow each
+   * other have most of the way in common, so it is kept.
+   * @param {number} node
+   * @param {number} fn
+   */
+  onWay(node, fn) {
+    const { way, nodeOnWay, depths, parents, functions } = this;
+    for (let at = node; at > 0 && (depths[at] > this.wayLength || way[depths[at]] !== at); at = parents[at]) {
+      way[depths[at]] = at;
+      nodeOnWay[functions[at]] = at;
+    }
+    this.wayLength = depths[node];
+    const found = nodeOnWay[fn];
+    return found > 0 && depths[found] <= this.wayLength && way[depths[found]] === found ? found : 0;
+  }
+
+  /**
    * @param {number} parent
    * @param {number} fn
    */
   add(parent, fn) {
     const node = this.count++;
+    if (this.collapsesRecursion) this.depths[node] = this.depths[parent] + 1;
     this.functions[node] = fn;
     this.parents[node] = parent;
     this.nextSibling[node] = this.firstChild[parent];
@@ -210,10 +285,10 @@ class TreeShape {
 }
 
 /**
- * The shape that was made last.
- * @type {{key: string, shape: TreeShape} | null}
+ * The shape that was made last of each profile.
+ * @type {WeakMap<Profile, {key: string, shape: TreeShape}>}
  */
-let lastShape = null;
+const lastShapes = new WeakMap();
 
 /**
  * The shape of a profile after transforms. The selection of samples does not change it.
@@ -223,10 +298,12 @@ let lastShape = null;
  */
 function shapeOf(profile, transforms, collapsesRecursion) {
   const key = JSON.stringify([transforms, collapsesRecursion]);
-  if (lastShape?.key !== key || lastShape.shape.profile !== profile) {
-    lastShape = { key, shape: new TreeShape(profile, transforms, collapsesRecursion) };
+  let last = lastShapes.get(profile);
+  if (last?.key !== key) {
+    last = { key, shape: new TreeShape(profile, transforms, collapsesRecursion) };
+    lastShapes.set(profile, last);
   }
-  return lastShape.shape;
+  return last.shape;
 }
 
 /**
@@ -296,6 +373,14 @@ export class CalleeTree {
       this.sorted.set(node, sorted);
     }
     return sorted;
+  }
+
+  /** @param {number} node */
+  isLeaf(node) {
+    const { firstChild, nextSibling } = this.shape;
+    let child = firstChild[node];
+    while (child > 0 && this.totals[child] === 0) child = nextSibling[child];
+    return child <= 0;
   }
 
   /** @param {number} node */
@@ -374,16 +459,30 @@ export class CalleeTree {
     const own = new Float64Array(count);
     const total = new Float64Array(count);
     const active = new Int32Array(count);
-    this.walk(
-      (node) => {
-        const value = of(this.functions[node]);
-        own[value] += this.ownWeights[node];
-        if (active[value]++ === 0) total[value] += this.totals[node];
-      },
-      (node) => {
-        active[of(this.functions[node])] -= 1;
-      },
-    );
+    const { functions, ownWeights, parents, totals } = this;
+    const { header } = this.shape.profile;
+    const values = Int32Array.from({ length: header.functions.length + header.modules.length }, (_, fn) => of(fn));
+    const { firstChild, nextSibling } = this.shape;
+    // As `walk`, which would call two functions for each node.
+    let node = 0;
+    let next = firstChild[0];
+    for (;;) {
+      if (next > 0) {
+        if (totals[next] === 0) {
+          next = nextSibling[next];
+          continue;
+        }
+        node = next;
+        next = firstChild[node];
+        const value = values[functions[node]];
+        own[value] += ownWeights[node];
+        if (active[value]++ === 0) total[value] += totals[node];
+      } else if (node > 0) {
+        active[values[functions[node]]] -= 1;
+        next = nextSibling[node];
+        node = parents[node];
+      } else break;
+    }
     return { own, total };
   }
 
@@ -542,13 +641,14 @@ export class CallerTree extends GrowingTree {
   add(parent, fn, entries) {
     const { tree } = this;
     const it = { fn, parent, total: 0, own: 0, spliced: 0, guessed: 0, isInlined: false, start: null, children: null };
-    entries.nodes.forEach((node, n) => {
-      const share = entries.weights[n] / (tree.totals[node] || 1);
-      it.total += entries.weights[n];
-      it.spliced += share * tree.spliced(node);
-      it.guessed += share * tree.guessed(node);
-      it.isInlined ||= tree.isInlined(node);
-    });
+    const { nodes, weights } = entries;
+    for (let n = 0; n < nodes.length; n++) it.total += weights[n];
+    for (let n = 0; tree.marks && n < nodes.length; n++) {
+      const share = weights[n] / (tree.totals[nodes[n]] || 1);
+      it.spliced += share * tree.marks.spliced[nodes[n]];
+      it.guessed += share * tree.marks.guessed[nodes[n]];
+      it.isInlined ||= tree.marks.inlined[nodes[n]] === 1;
+    }
     this.entries.push(entries);
     return this.nodes.push(it) - 1;
   }
@@ -573,14 +673,21 @@ export class CallerTree extends GrowingTree {
       counts[groups[fn]] += 1;
     }
     const parts = counts.map((count) => ({ nodes: new Int32Array(count), weights: new Float64Array(count), length: 0 }));
-    entries.nodes.forEach((node, n) => {
+    for (let n = 0; n < entries.nodes.length; n++) {
+      const node = entries.nodes[n];
       const part = parts[groups[tree.functions[node]]];
       part.nodes[part.length] = node;
       part.weights[part.length++] = entries.weights[n];
-    });
+    }
     for (const fn of functions) groups[fn] = -1;
     const children = parts.map((part, n) => this.add(parent, functions[n], part));
     return children.sort((a, b) => this.nodes[b].total - this.nodes[a].total);
+  }
+
+  /** @param {number} node */
+  isLeaf(node) {
+    const { children } = this.nodes[node];
+    return children ? children.length === 0 : this.entries[node].nodes.every((inner) => this.tree.parents[inner] <= 0);
   }
 
   /** @param {number} node */
@@ -588,9 +695,18 @@ export class CallerTree extends GrowingTree {
     const it = this.nodes[node];
     if (!it.children) {
       const { nodes, weights } = this.entries[node];
-      const outer = nodes.map((inner) => this.tree.parents[inner]);
-      const isCaller = (/** @type {number} */ _, /** @type {number} */ n) => outer[n] > 0;
-      it.children = this.group(node, { nodes: outer.filter((caller) => caller > 0), weights: weights.filter(isCaller) });
+      const callers = { nodes: new Int32Array(nodes.length), weights: new Float64Array(nodes.length) };
+      let count = 0;
+      for (let n = 0; n < nodes.length; n++) {
+        const caller = this.tree.parents[nodes[n]];
+        if (caller <= 0) continue;
+        callers.nodes[count] = caller;
+        callers.weights[count++] = weights[n];
+      }
+      it.children = this.group(node, {
+        nodes: callers.nodes.subarray(0, count),
+        weights: callers.weights.subarray(0, count),
+      });
     }
     return it.children;
   }
@@ -667,6 +783,11 @@ export class TimeTree extends GrowingTree {
    */
   add(parent, fn, start, total) {
     return this.nodes.push({ fn, parent, total, own: 0, spliced: 0, guessed: 0, isInlined: false, start, children: [] }) - 1;
+  }
+
+  /** @param {number} node */
+  isLeaf(node) {
+    return this.children(node).length === 0;
   }
 
   /** @param {number} node */
