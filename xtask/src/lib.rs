@@ -24,6 +24,7 @@ pub mod long_run;
 pub mod mutate;
 pub mod normal_row;
 pub mod outline;
+pub mod page_picture;
 pub mod programs;
 pub mod readelf;
 pub mod readelf_all;

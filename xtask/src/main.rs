@@ -8,8 +8,8 @@ use std::process::{Command, ExitCode};
 use xtask::clients::compare as clients;
 use xtask::{
     Error, archives, arm64, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite,
-    demangle, dist, exception_suites, long_run, mutate, outline, packages, readelf_all,
-    script_compare, seeds, sframe_suite, shared_objects, tidy,
+    demangle, dist, exception_suites, long_run, mutate, outline, packages, page_picture,
+    readelf_all, script_compare, seeds, sframe_suite, shared_objects, tidy,
 };
 
 const USAGE: &str = "\
@@ -75,6 +75,7 @@ usage: cargo xtask TASK
   demangle [--names FILE] [PATH...]
                               compare the readable names of all C++ and Rust symbols below PATH (default:
                               the whole machine) with those of c++filt; --help says more
+  page-picture PROFILE        make README's picture, of a profile's page
   outline FILE...             in how few bytes .eh_frame can say its rows, and what outlined
                               instructions would take (docs/native.md)
 ";
@@ -116,6 +117,10 @@ fn run() -> Result<ExitCode, Error> {
             packages::setup(&mut io::stdout().lock())?;
             let options = attack::AttackOptions::parse(args.into_iter())?;
             attack::run(&options, &mut io::stdout().lock())?
+        }
+        Some("page-picture") => {
+            page_picture::run(args, &mut io::stdout().lock())?;
+            true
         }
         Some("long-run") => long_run::run(args, &mut io::stdout().lock())?,
         Some("seeds") => {
