@@ -95,19 +95,23 @@ fn build_ids(mapped: Option<&BuildId>, on_disk: Option<&BuildId>) -> String {
 #[cfg(feature = "ptrace")]
 impl FileProvider for Process {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
-        mapped(self, mapping, self.open_mapped_file(mapping))
+        identified_file(self, mapping, self.open_mapped_file(mapping))
     }
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 impl FileProvider for OwnProcess {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
-        mapped(self, mapping, self.open_mapped_file(mapping))
+        identified_file(self, mapping, self.open_mapped_file(mapping))
     }
 }
 
 /// The file that a live process has mapped, if this is certain.
-fn mapped(
+///
+/// # Errors
+///
+/// It cannot be opened, or is not certainly the same.
+pub(crate) fn identified_file(
     snapshot: &dyn Snapshot,
     mapping: &Mapping,
     opened: io::Result<MappedFile>,

@@ -2,8 +2,9 @@
 //!
 //! [`Process::attach`] stops a running process for as long as the value lives.
 //! [`TracedCommand::spawn`] runs a command and stops it when a signal is about to kill it.
-//! [`OwnProcess`] is the process itself, for a thread that inspects its own stack. A [core
-//! file](core_file::Core) is a process that has ended. All implement [`Snapshot`], and a
+//! An [`UnstoppedProcess`] runs on, or is stopped by another program. [`OwnProcess`] is the process
+//! itself, for a thread that inspects its own stack. A [core file](core_file::Core) is a process
+//! that has ended. All implement [`Snapshot`], and a
 //! [`SnapshotUnwinder`](snapshot_unwinder::SnapshotUnwinder) walks the stacks of one.
 //! [`walk_stacks`] does all of that for a running process, which it stops only briefly.
 //!
@@ -54,12 +55,14 @@ pub mod snapshot_unwinder;
 mod stacks;
 mod surroundings;
 mod sys;
+mod unstopped;
 
 pub use build_id::NoBuildId;
 pub use error::{AttachRefusal, ProcessError};
 #[cfg(feature = "ptrace")]
 pub use live::{
-    AttachOptions, CommandEvent, Process, ProcessMemory, STACK_WINDOW_BYTES, TracedCommand,
+    AttachOptions, CommandEvent, MemoryWriteError, Process, ProcessMemory, STACK_WINDOW_BYTES,
+    TracedCommand,
 };
 pub use mapped_file::{
     FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped,
@@ -73,3 +76,4 @@ pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
 #[cfg(feature = "ptrace")]
 pub use stacks::{ProcessStacks, StackOptions, ThreadStack, walk_stacks};
 pub use unspool_table_store::Store;
+pub use unstopped::{RunningMemory, UnstoppedProcess};

@@ -22,9 +22,11 @@ mod pages;
 mod sys;
 mod tracees;
 mod tracer;
+mod write;
 
 pub use command::{CommandEvent, TracedCommand};
 pub use memory::{ProcessMemory, STACK_WINDOW_BYTES};
+pub use write::MemoryWriteError;
 
 use tracees::Tracees;
 use tracer::Tracer;

@@ -182,6 +182,14 @@ impl AuxVector {
         AuxVector { entries }
     }
 
+    /// The vector of a process of which only the vDSO's address is known.
+    #[must_use]
+    pub(crate) fn with_vdso(start: RuntimeAddr) -> AuxVector {
+        AuxVector {
+            entries: vec![(Self::AT_SYSINFO_EHDR, start.0)],
+        }
+    }
+
     /// Whether the pairs consist of 4-byte words, as in a 32-bit program. Every vector has the size
     /// of a program header, which is then that of ELF32.
     pub(crate) fn is_32_bit(bytes: &[u8]) -> bool {

@@ -51,6 +51,7 @@ const OPENERS: &[(&str, &str)] = &[
     ("host/", "the kernel's"),
     ("perf-events/src/event.rs", "the kernel's"),
     ("process/src/live/memory.rs", "the kernel's"),
+    ("process/src/live/write.rs", "the kernel's"),
     ("process/src/procfs.rs", "the kernel's"),
     ("sampler/", "the kernel's"),
     ("single-step/", "the kernel's"),
