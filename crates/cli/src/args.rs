@@ -15,7 +15,7 @@ use clap_complete::Shell;
 
 use check::{AnnotateArgs, CheckArgs, ExprArgs};
 use profiles::{DiffArgs, ReportArgs, ViewArgs};
-use programs::{DoctorArgs, RecordArgs, ScriptArgs, StackArgs};
+use programs::{DoctorArgs, GdbArgs, RecordArgs, ScriptArgs, StackArgs};
 use tables::{CompileArgs, ConvertArgs, ShowArgs, StatsArgs, SynthArgs, VerifyArgs};
 
 /// Profile programs with complete stacks; print stacks; check, compile and write unwind tables.
@@ -56,7 +56,7 @@ pub(crate) struct CommandLine {
 const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Look at programs",
-        &["record", "report", "view", "diff", "stack", "doctor"],
+        &["record", "report", "view", "diff", "stack", "gdb", "doctor"],
     ),
     (
         "Unwind tables",
@@ -90,7 +90,7 @@ impl CommandLine {
 /// A title, and below it each of the commands.
 fn group(text: &mut String, command: &clap::Command, title: &str, is_in: impl Fn(&str) -> bool) {
     text.push_str(&format!("{title}:\n"));
-    for command in command.get_subcommands() {
+    for command in command.get_subcommands().filter(|one| !one.is_hide_set()) {
         let about = command.get_about().map(ToString::to_string);
         if is_in(command.get_name()) {
             let about = about.unwrap_or_default();
@@ -121,6 +121,10 @@ pub(crate) enum Command {
     Expr(ExprArgs),
     Ctf(ctf::CtfArgs),
     Script(ScriptArgs),
+    Gdb(GdbArgs),
+    /// Answer a debugger's questions for callers, on standard input and output.
+    #[command(hide = true)]
+    Frames,
     Cache(CacheArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

@@ -11,6 +11,7 @@ pub(crate) mod ctf;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 mod elf_files;
+pub(crate) mod gdb;
 pub(crate) mod expr;
 pub(crate) mod generate;
 pub(crate) mod record;

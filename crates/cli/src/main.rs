@@ -67,6 +67,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Verify(verify) => commands::verify::run(verify),
         Command::Stats(stats) => commands::stats::run(stats),
         Command::Ctf(ctf) => commands::ctf::run(ctf),
+        Command::Gdb(gdb) => commands::gdb::run(gdb),
+        Command::Frames => commands::gdb::frames::run(),
         Command::Cache(cache) => commands::cache::run(cache),
         Command::Completions(completions) => commands::generate::completions(completions),
         Command::Man(man) => commands::generate::man(man),

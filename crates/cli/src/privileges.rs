@@ -22,7 +22,11 @@ const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
 /// Whether a command works on files only. Others run programs, or look at processes.
 fn works_on_files(command: &Command) -> bool {
     match command {
-        Command::Record(_) | Command::Doctor(_) | Command::View(_) => false,
+        Command::Record(_)
+        | Command::Doctor(_)
+        | Command::View(_)
+        | Command::Gdb(_)
+        | Command::Frames => false,
         Command::Stack(stack) => stack.core.is_some(),
         Command::Check(check) => !check.runs_a_program(),
         _ => true,

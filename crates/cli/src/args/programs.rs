@@ -444,3 +444,32 @@ fn parse_wanted(text: &str) -> Result<(String, Option<String>), String> {
         Ok((function.to_owned(), argument.map(str::to_owned)))
     }
 }
+
+/// Debug a program with gdb, and with unspool's rows where gdb has none or wrong ones.
+///
+/// gdb asks about each frame first. It gets rows made from the code where no table has one, also in
+/// code made at run time, and repaired rows where the code refutes the table's. Other frames are
+/// gdb's own. Stacks say which frames were found how: `[synthesized]`, `[exit path]`, `[repaired]`,
+/// and `[gdb's guess]` where nobody has a row. In gdb, `unspool off` and `unspool on` switch, and
+/// `unspool status` counts. For programs and core files of x86-64, on this machine.
+#[derive(Debug, Args)]
+#[command(override_usage = "unspool gdb [GDB-ARGUMENTS]...")]
+#[command(after_help = "\
+Examples:
+  unspool gdb ./app                    a program
+  unspool gdb -p 1234                  a running process
+  unspool gdb -batch -ex bt ./app core
+  unspool gdb --print-unwinder >~/unspool_gdb.py
+                                       for other front ends: `source ~/unspool_gdb.py` in ~/.gdbinit")]
+pub(crate) struct GdbArgs {
+    /// Print the file that gdb loads, and do not start gdb.
+    #[arg(long, exclusive = true)]
+    pub(crate) print_unwinder: bool,
+    /// Options and arguments of gdb.
+    #[arg(
+        value_name = "GDB-ARGUMENTS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) arguments: Vec<OsString>,
+}

@@ -49,7 +49,7 @@ pub(crate) fn help(args: &HelpArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes the page of a command and those of its subcommands.
 fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
-    for subcommand in command.get_subcommands() {
+    for subcommand in command.get_subcommands().filter(|one| !one.is_hide_set()) {
         write_pages(subcommand, folder)?;
     }
     // clap_mangen would fill the text after the options into one paragraph.

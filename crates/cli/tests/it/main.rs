@@ -19,6 +19,7 @@ mod debug_files;
 mod doctor;
 mod expr;
 mod fix;
+mod gdb;
 mod harness;
 mod json;
 mod locals;

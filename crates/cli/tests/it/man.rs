@@ -112,7 +112,7 @@ fn commands_are_in_groups() {
     let commands: Vec<&str> = commands
         .map(|line| line.split_whitespace().next().unwrap())
         .collect();
-    assert_eq!(commands.len(), 21, "{commands:?}");
+    assert_eq!(commands.len(), 22, "{commands:?}");
     for command in commands {
         let help = text(&[command, "--help"]);
         assert!(help.contains("\nExamples:\n"), "{help}");
