@@ -28,6 +28,7 @@ fn works_on_files(command: &Command) -> bool {
         | Command::Gdb(_)
         | Command::Frames => false,
         Command::Stack(stack) => stack.core.is_some(),
+        Command::Ctf(ctf) => !ctf.looks_at_a_process(),
         Command::Check(check) => !check.runs_a_program(),
         _ => true,
     }

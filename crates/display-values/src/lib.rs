@@ -45,11 +45,13 @@ mod frame_values;
 mod frames;
 mod rust;
 mod thread_local;
+mod value_tree;
 mod variables;
 
 pub use arguments::{ArgTables, ArgText, FrameArgument, ValueOrigin};
 pub use frame_values::{FrameValues, ValueQuery, WithFiles};
 pub use frames::StackArguments;
+pub use value_tree::{PointerTarget, Scalar, TypedValue, ValueContent, ValuePlace, ValueReader};
 pub use variables::{
     DebugInfo, DebugInfoFiles, EntryText, FunctionValues, ValueProblem, ValueText, VariableText,
 };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use unspool_rows::RuntimeAddr;
 
 use super::Format;
 
@@ -15,6 +16,7 @@ Examples:
   unspool ctf dump ./app                           all types
   unspool ctf type 'struct node' ./app             offsets, sizes, holes
   unspool ctf symbol main ./app                    the type of a function
+  unspool ctf show 1234 root.next[2].name          a value in a running process
   unspool ctf link *.o --into ./app                the types of object files, each once
   unspool ctf from-dwarf ./app --into ./app        CTF from debugging information
   unspool ctf diff old.so new.so                   what breaks")]
@@ -23,11 +25,19 @@ pub(crate) struct CtfArgs {
     pub(crate) action: CtfAction,
 }
 
+impl CtfArgs {
+    /// Whether it reads or writes a process.
+    pub(crate) fn looks_at_a_process(&self) -> bool {
+        matches!(&self.action, CtfAction::Show(args) if args.pid().is_some())
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum CtfAction {
     Dump(CtfDumpArgs),
     Type(CtfTypeArgs),
     Symbol(CtfSymbolArgs),
+    Show(CtfShowArgs),
     Link(CtfLinkArgs),
     FromDwarf(CtfFromDwarfArgs),
     ToBtf(CtfToBtfArgs),
@@ -117,6 +127,66 @@ pub(crate) struct CtfSymbolArgs {
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
+}
+
+/// Print a global variable of a process, a core file or a program's file, by its type.
+///
+/// A process runs on while it is read. A program's file has initial values, without relocations.
+/// The types are those of the variable's file: CTF, else BTF, else DWARF.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf show 1234 root                       all of it
+  unspool ctf show 1234 'root.next[2].name'        a part; pointers are followed
+  unspool ctf show 1234 root --follow 3            and what its pointers point to
+  unspool ctf show core --at 0x7f001234 --type 'struct node'
+  unspool ctf show 1234 config.level --write 3     changes it
+
+Exit status: 0 shown or written; 1 a part cannot be read; 2 could not run.")]
+pub(crate) struct CtfShowArgs {
+    /// A process ID, a core file, or a program or library.
+    pub(crate) subject: String,
+    /// SYMBOL, and a path from there: `.member`, `->member`, `[index]`. With --at, a path only.
+    #[arg(required_unless_present = "at", value_name = "SYMBOL[PATH]")]
+    pub(crate) name: Option<String>,
+    /// Show what is at ADDRESS, as --type.
+    #[arg(long, value_name = "ADDRESS", requires = "ty", value_parser = parse_address)]
+    pub(crate) at: Option<RuntimeAddr>,
+    /// Show it as this type: `struct node`, `size_t`.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) ty: Option<String>,
+    /// Take the types from FILE: an ELF file, or a bare CTF or BTF file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) types: Option<PathBuf>,
+    /// The program of a core file, if it is not where the core says.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exe: Option<PathBuf>,
+    /// Follow up to N pointers from a value, one after the other.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) follow: usize,
+    /// Show at most N elements of an array.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) elements: u64,
+    /// Stop the process meanwhile, so that all parts are of one moment.
+    #[arg(long)]
+    pub(crate) stop: bool,
+    /// Write VALUE there: a number, an enumerator, or text in quotes for an array of characters.
+    ///
+    /// A process is stopped meanwhile, so none of its threads sees a part of the change. A file is
+    /// replaced by a changed copy. Refused: memory that the process may not write to, files of
+    /// other users, whole structures.
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    pub(crate) write: Option<String>,
+    /// Output format.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+impl CtfShowArgs {
+    /// The process, if the subject is one.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.subject.parse().ok()
+    }
 }
 
 /// What `link` has units share.
@@ -268,4 +338,11 @@ pub(crate) struct CtfDiffArgs {
 fn mapping(text: &str) -> Result<(String, String), String> {
     let (prefix, name) = text.split_once('=').ok_or("write PREFIX=NAME")?;
     Ok((prefix.to_owned(), name.to_owned()))
+}
+
+fn parse_address(text: &str) -> Result<RuntimeAddr, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let address = u64::from_str_radix(digits, 16);
+    let address = address.map_err(|_| format!("`{text}` is not a hexadecimal address"));
+    address.map(RuntimeAddr)
 }

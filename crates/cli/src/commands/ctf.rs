@@ -9,6 +9,7 @@ mod json;
 mod link;
 mod loaded;
 mod query;
+mod show;
 mod target;
 mod to_btf;
 
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
         CtfAction::Dump(args) => dump::run(args),
         CtfAction::Type(args) => query::about_type(args),
         CtfAction::Symbol(args) => query::about_symbol(args),
+        CtfAction::Show(args) => show::run(args),
         CtfAction::Link(args) => link::run(args),
         CtfAction::FromDwarf(args) => from_dwarf::run(args),
         CtfAction::ToBtf(args) => to_btf::run(args),
@@ -184,21 +186,4 @@ fn read<'d>(
         is_clean: problems.is_empty(),
         reversed_by: arrays.reversed_by,
     })
-}
-
-/// The types of a graph that a user's name refers to: `struct node`, `node`, `size_t`.
-fn named(graph: &Graph<'_>, name: &str) -> Vec<unspool_c_types::TypeId> {
-    use unspool_c_types::{NameSpace, Tag};
-    let words: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();
-    let tag = [Tag::Struct, Tag::Union, Tag::Enum]
-        .into_iter()
-        .find(|tag| words.len() > 1 && words.first() == Some(&tag.keyword()));
-    let name = words
-        .get(usize::from(tag.is_some())..)
-        .unwrap_or_default()
-        .join(" ");
-    let found = graph.named(&name);
-    let wanted =
-        found.filter(|(_, ty)| tag.is_none() || ty.name_space() == tag.map(NameSpace::Tags));
-    wanted.map(|(id, _)| id).collect()
 }

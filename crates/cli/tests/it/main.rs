@@ -15,6 +15,7 @@ mod convert;
 mod ctf;
 mod ctf_diff;
 mod ctf_forms;
+mod ctf_show;
 mod debug_files;
 mod doctor;
 mod expr;

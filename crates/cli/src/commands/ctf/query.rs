@@ -8,7 +8,7 @@ use unspool_c_types::{Graph, TypedSymbol};
 use unspool_dwarf_types::elf_context;
 
 use super::input::Input;
-use super::{ArrayView, each_file, json, named};
+use super::{ArrayView, each_file, json};
 use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
 use crate::output::{self, EscapedText, ExitCodes};
@@ -18,8 +18,9 @@ const SYMBOL: &str = "ctf-symbol";
 
 pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
-        let found = named(graph, &args.name).into_iter();
-        let own = found.filter(|id| id.0 > graph.base());
+        let own = graph
+            .named_in_c(&args.name)
+            .filter(|id| id.0 > graph.base());
         let plain = graph.with_escaped_names();
         own.map(|id| (plain.define(id).to_string(), json::definition(graph, id)))
             .collect()
