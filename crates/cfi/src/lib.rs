@@ -52,6 +52,8 @@ pub mod lookup;
 pub mod lsda;
 #[cfg(feature = "alloc")]
 mod opcode;
+#[cfg(feature = "alloc")]
+pub mod orc;
 pub mod pointer;
 #[cfg(feature = "alloc")]
 mod rewrite;

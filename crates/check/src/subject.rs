@@ -87,6 +87,9 @@ pub struct CheckSubject<'f> {
     file: &'f ElfFile,
     origins: CodeOrigins,
     conventions: CallingConventions,
+    /// Whether its code is replaced when it is loaded, as the kernel's is. Then rows can be those of
+    /// the other code, and begin inside of instructions.
+    pub(crate) is_replaced: bool,
     /// The starts of the functions to report, if not all.
     reported: Option<BTreeSet<u64>>,
     pub(crate) symbols: &'f Symbols,
@@ -137,6 +140,9 @@ impl<'f> CheckSubject<'f> {
             file,
             origins: authors,
             conventions: CallingConventions::from_file(file, symbols, &mut machine),
+            is_replaced: file
+                .sections()
+                .any(|section| [".altinstructions", ".parainstructions"].contains(&&*section.name)),
             reported: None,
             declared_table: declarations,
             program,

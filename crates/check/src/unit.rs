@@ -1253,7 +1253,8 @@ impl<'w, 's> RowWalk<'w, 's> {
         while let Some(next) = self.report.rows.get(self.row + 1)
             && next.start.0 <= at
         {
-            if self.last.start < next.start.0 && next.start.0 < self.last.end {
+            let is_inside = self.last.start < next.start.0 && next.start.0 < self.last.end;
+            if is_inside && !self.subject.is_replaced {
                 self.report.misaligned_rows.push(next.start);
             }
             self.row += 1;

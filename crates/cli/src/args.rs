@@ -150,7 +150,7 @@ pub(crate) enum TableFormArg {
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SectionArg {
-    /// .eh_frame if it has entries, else .debug_frame, else .sframe.
+    /// .eh_frame if it has entries, else .debug_frame, else .sframe, else ORC.
     Auto,
     /// .eh_frame.
     #[value(name = "eh_frame")]
@@ -160,12 +160,14 @@ pub(crate) enum SectionArg {
     DebugFrame,
     /// .sframe, which has the CFA, the return address and the frame pointer only.
     Sframe,
+    /// The Linux kernel's own table (.orc_unwind), which has these, too.
+    Orc,
 }
 
 /// Where rows are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RowSourceArg {
-    /// .eh_frame if it has entries, else .debug_frame, else .sframe.
+    /// .eh_frame if it has entries, else .debug_frame, else .sframe, else ORC.
     Auto,
     /// .eh_frame.
     #[value(name = "eh_frame")]
@@ -175,6 +177,8 @@ pub(crate) enum RowSourceArg {
     DebugFrame,
     /// .sframe, which has the CFA, the return address and the frame pointer only.
     Sframe,
+    /// The Linux kernel's own table (.orc_unwind), which has these, too.
+    Orc,
     /// No section: rows made from the code alone, as by `unspool synth`.
     Synth,
 }

@@ -54,6 +54,7 @@ impl SectionArg {
             SectionArg::EhFrame => TableSource::EhFrame,
             SectionArg::DebugFrame => TableSource::DebugFrame,
             SectionArg::Sframe => TableSource::Sframe,
+            SectionArg::Orc => TableSource::Orc,
         }
     }
 }
@@ -75,6 +76,7 @@ impl RowSourceArg {
             RowSourceArg::EhFrame => Some(SectionArg::EhFrame),
             RowSourceArg::DebugFrame => Some(SectionArg::DebugFrame),
             RowSourceArg::Sframe => Some(SectionArg::Sframe),
+            RowSourceArg::Orc => Some(SectionArg::Orc),
             RowSourceArg::Synth => None,
         }
     }

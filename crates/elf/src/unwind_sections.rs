@@ -72,6 +72,41 @@ impl ElfFile {
         self.all(|file, header| header.is(elf::SHT_GNU_SFRAME) || file.is_named(header, ".sframe"))
     }
 
+    /// The sections of ORC, the kernel's unwind table: `.orc_unwind_ip`, `.orc_unwind`, and the hash
+    /// in `.orc_header`, which is empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ElfFile::section_named`].
+    pub fn orc(&self) -> Result<Option<[Section<'_>; 3]>, ModuleError> {
+        let addresses = self.section_named(".orc_unwind_ip")?;
+        let Some((addresses, entries)) = addresses.zip(self.section_named(".orc_unwind")?) else {
+            return Ok(None);
+        };
+        let empty = Section {
+            data: &[],
+            ..entries.clone()
+        };
+        let hash = self.section_named(".orc_header")?.unwrap_or(empty);
+        Ok(Some([addresses, entries, hash]))
+    }
+
+    /// The release of the kernel that the file is, or is a module for: its first two numbers.
+    #[must_use]
+    pub fn kernel_release(&self) -> Option<(u32, u32)> {
+        let after = |section: &str, mark: &[u8]| {
+            let section = self.section_named(section).ok()??;
+            let mut windows = section.data.windows(mark.len());
+            let at = windows.position(|window| window == mark)?;
+            section.data.get(at + mark.len()..)
+        };
+        let text =
+            after(".modinfo", b"vermagic=").or_else(|| after(".rodata", b"Linux version "))?;
+        let mut numbers = text.split(|byte| !byte.is_ascii_digit());
+        let mut number = || str::from_utf8(numbers.next()?).ok()?.parse().ok();
+        Some((number()?, number()?))
+    }
+
     /// Whether the file has the exception index tables of 32-bit ARM (EHABI32, `.ARM.exidx`). Most
     /// of ARM's files have these and no `.eh_frame`.
     #[must_use]

@@ -1,15 +1,16 @@
 //! The unwind table of an ELF file.
 
 use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::orc::{OrcProblem, OrcSections, OrcVersion};
 use unspool_cfi::sframe::{self, SframeAbi, SframeProblem};
 use unspool_cfi::{CfiProblem, CfiSection, EntryCounts, Hdr, Lookup, SectionKind, read_tables};
-use unspool_elf::{ElfFile, GoFunctions, ModuleError};
+use unspool_elf::{ElfFile, GoFunctions, ModuleError, Section};
 use unspool_rows::{Arch, Fde, Table, Vaddr};
 
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TableSource {
-    /// `.eh_frame` if it has entries, else `.debug_frame`, else `.sframe`. Not the `.debug_frame` of
+    /// `.eh_frame` if it has entries, else `.debug_frame`, else `.sframe`, else ORC. Not the `.debug_frame` of
     /// a Go program, which has rows by its own table ([`synthesize`](crate::synthesize)).
     #[default]
     Auto,
@@ -20,6 +21,9 @@ pub enum TableSource {
     /// `.sframe`. In its rows all registers except the stack and frame pointer are unknown in the
     /// caller.
     Sframe,
+    /// ORC, the Linux kernel's own table (`.orc_unwind`). The same registers are unknown, except in
+    /// frames with all registers.
+    Orc,
 }
 
 /// A section that a table was read from.
@@ -41,6 +45,9 @@ pub enum TableProblem {
     /// Of SFrame.
     #[error(transparent)]
     Sframe(#[from] SframeProblem),
+    /// Of ORC.
+    #[error(transparent)]
+    Orc(#[from] OrcProblem),
 }
 
 /// A table that was read.
@@ -78,6 +85,14 @@ pub enum SourceError {
         /// Whether it has the exception index that most ARM files have instead.
         has_arm_exception_index: bool,
     },
+    /// Its ORC table has an unknown layout.
+    #[error("{file}: its ORC table has a layout that is not known (.orc_header is {header})")]
+    OrcVersion {
+        /// The file.
+        file: String,
+        /// The hash in its header; empty if it has none.
+        header: String,
+    },
 }
 
 /// Reads the unwind table of a file. Bad entries are reported beside the others.
@@ -86,6 +101,9 @@ pub enum SourceError {
 ///
 /// The file has no such section, or its bytes cannot be read.
 pub fn read(file: &ElfFile, source: TableSource) -> Result<SourceTable, SourceError> {
+    if source == TableSource::Orc {
+        return read_orc(file);
+    }
     let first = match source {
         TableSource::Sframe => Err(missing(file, SFRAME)),
         _ => sections(file, source).map(|found| read_found(file, &found)),
@@ -96,8 +114,11 @@ pub fn read(file: &ElfFile, source: TableSource) -> Result<SourceTable, SourceEr
         Err(SourceError::Missing { .. }) | Ok(_)
             if matches!(source, TableSource::Auto | TableSource::Sframe) =>
         {
-            let sframe = read_sframe(file)?;
-            sframe.map_or(first, Ok)
+            match read_sframe(file)? {
+                Some(sframe) => Ok(sframe),
+                None if source == TableSource::Auto && file.orc()?.is_some() => read_orc(file),
+                None => first,
+            }
         }
         other => other,
     }
@@ -114,11 +135,66 @@ const SFRAME: &str = ".sframe";
 pub(crate) fn check_exists(file: &ElfFile, source: TableSource) -> Result<(), SourceError> {
     let is_sframe =
         matches!(source, TableSource::Auto | TableSource::Sframe) && !file.sframes()?.is_empty();
-    match is_sframe {
-        true => Ok(()),
-        false if source == TableSource::Sframe => Err(missing(file, SFRAME)),
-        false => sections(file, source).map(drop),
+    match source {
+        _ if is_sframe => Ok(()),
+        TableSource::Sframe => Err(missing(file, SFRAME)),
+        TableSource::Orc => orc(file).map(drop),
+        _ => sections(file, source).map(drop),
     }
+}
+
+/// The ORC table of a file.
+fn read_orc(file: &ElfFile) -> Result<SourceTable, SourceError> {
+    let (orc, sections) = orc(file)?;
+    let functions = file.symbols().iter().filter(|symbol| symbol.is_function);
+    let mut starts: Vec<Vaddr> = functions.map(|symbol| symbol.address).collect();
+    starts.sort_unstable();
+    let (table, problems) = orc.table(&starts);
+    Ok(SourceTable {
+        counts: EntryCounts {
+            cies: 0,
+            fdes: u32::try_from(table.fdes().len()).unwrap_or(u32::MAX),
+            empty_fdes: 0,
+        },
+        table,
+        problems: problems.into_iter().map(TableProblem::Orc).collect(),
+        sections,
+        hdr_size: 0,
+    })
+}
+
+/// The ORC sections of a file, and what they are called.
+fn orc(file: &ElfFile) -> Result<(OrcSections<'_>, Vec<SourceSection>), SourceError> {
+    let found = file.orc()?.filter(|_| file.abi().arch == Arch::X86_64);
+    let found = found.ok_or_else(|| missing(file, "ORC table of x86-64 (.orc_unwind)"))?;
+    let [addresses, entries, header] = found;
+    let release = file.kernel_release();
+    let version = match header.data {
+        [] => release.map(|(major, minor)| OrcVersion::from_release(major, minor)),
+        hash => OrcVersion::from_header(hash),
+    };
+    let version = version.ok_or_else(|| SourceError::OrcVersion {
+        file: file.path().to_string_lossy().into_owned(),
+        header: header
+            .data
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect(),
+    })?;
+    let origin = |section: &Section<'_>| SourceSection {
+        name: section.name.clone().into_owned(),
+        size: section.data.len() as u64,
+    };
+    let sections = vec![origin(&addresses), origin(&entries)];
+    let orc = OrcSections {
+        addresses: addresses.data,
+        start: addresses.address,
+        entries: entries.data,
+        version,
+        adds_after_load: release
+            .is_none_or(|(major, minor)| OrcSections::adds_after_load(major, minor)),
+    };
+    Ok((orc, sections))
 }
 
 /// The SFrame sections of a file, if any.
@@ -194,9 +270,9 @@ pub fn sections(file: &ElfFile, source: TableSource) -> Result<Vec<NamedSection<
         TableSource::Auto => (&[SectionKind::EhFrame, SectionKind::DebugFrame], ANY),
         TableSource::EhFrame => (&[SectionKind::EhFrame], ".eh_frame"),
         TableSource::DebugFrame => (&[SectionKind::DebugFrame], ".debug_frame"),
-        TableSource::Sframe => (
+        TableSource::Sframe | TableSource::Orc => (
             &[],
-            "call frame information: .sframe has rows, and no instructions",
+            "call frame information: .sframe and ORC have rows, and no instructions",
         ),
     };
     let mut empty = None;

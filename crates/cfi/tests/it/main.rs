@@ -9,6 +9,7 @@ mod damaged;
 mod files;
 mod generated;
 mod lookup;
+mod orc;
 mod report_2018;
 mod sframe;
 mod thumb;
