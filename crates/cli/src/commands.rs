@@ -1,7 +1,6 @@
 //! One module per command.
 
 pub(crate) mod annotate;
-pub(crate) mod assembler;
 pub(crate) mod cache;
 mod cc;
 pub(crate) mod check;
@@ -11,8 +10,8 @@ pub(crate) mod ctf;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 mod elf_files;
-pub(crate) mod gdb;
 pub(crate) mod expr;
+pub(crate) mod gdb;
 pub(crate) mod generate;
 pub(crate) mod record;
 mod recording;
@@ -22,6 +21,7 @@ pub(crate) mod show;
 pub(crate) mod stack;
 pub(crate) mod stats;
 pub(crate) mod synth;
+pub(crate) mod toolchain;
 pub(crate) mod verify;
 pub(crate) mod view;
 

@@ -22,9 +22,9 @@ fn main() -> ExitCode {
         output::error(&format_args!("no handler for SIGBUS: {error}"));
         return ExitCode::from(ExitCodes::COULD_NOT_RUN);
     }
-    let assembler = words.next().and_then(|own| commands::assembler::name(&own));
-    let result = match assembler {
-        Some(name) => commands::assembler::run(&name, &words.collect::<Vec<_>>()),
+    let tool = words.next().and_then(|own| commands::toolchain::name(&own));
+    let result = match tool {
+        Some(name) => commands::toolchain::run(&name, &words.collect::<Vec<_>>()),
         None => as_unspool(),
     };
     match result {

@@ -45,8 +45,8 @@ Examples:
   unspool check --call foo_avx2 libfoo.so          without a program that calls it
   unspool check --call my_memset --arg pointer --arg 0-255 --arg 0-100 memset.S
 
-Under the name `as` (a link in a folder for `gcc -B FOLDER`), unspool runs the assembler, and then
---fix on its output (docs/annotate.md).
+Under the names `as` and `ld` (links in a folder for `gcc -B FOLDER`), unspool runs the assembler or
+the linker, and then --fix on its output (docs/annotate.md, \"In a build\").
 
 docs/diagnostics.md lists each kind of finding with its cause and remedy.
 

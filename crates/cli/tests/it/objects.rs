@@ -489,6 +489,108 @@ fn compilers_find_it_as_their_assembler() {
     }
 }
 
+/// A project with inline assembly, and a folder with the linkers' names.
+fn project() -> TestFolder {
+    let folder = TestFolder::new();
+    fs::create_dir(folder.path().join("tools")).unwrap();
+    for name in ["ld", "ld.bfd", "ld.gold", "ld.lld"] {
+        symlink(
+            env!("CARGO_BIN_EXE_unspool"),
+            folder.path().join("tools").join(name),
+        )
+        .unwrap();
+    }
+    for (from, to) in [
+        ("inline_through.c", "through.c"),
+        ("object_main.cc", "main.cc"),
+    ] {
+        fs::copy(source(from), folder.path().join(to)).unwrap();
+    }
+    folder
+}
+
+/// The lines of a section of docs/annotate.md that begin with a word.
+fn documented(word: &str) -> Vec<String> {
+    let page = include_str!("../../../../docs/annotate.md");
+    let (_, section) = page.split_once("\n## In a build\n").unwrap();
+    let lines = section.lines().filter(|line| line.starts_with(word));
+    lines.map(str::to_owned).collect()
+}
+
+/// Runs commands of a shell in a folder; what they print.
+fn shell(folder: &TestFolder, script: &str) -> String {
+    let mut sh = tool("sh");
+    sh.args(["-e", "-c", script]).current_dir(folder.path());
+    sh.finish().ended_with(0).all()
+}
+
+/// What compilers link is repaired, by each linker's name.
+#[test]
+fn compilers_find_it_as_their_linker() {
+    let folder = project();
+    folder.tool("gcc", "-O2 -mno-red-zone -flto -c through.c -o through.o");
+    folder.tool("g++", "-O2 -c main.cc -o main.o");
+    for linker in ["bfd", "gold", "lld"] {
+        let lto = if linker == "bfd" { "-flto" } else { "" };
+        if lto.is_empty() {
+            folder.tool("gcc", "-O2 -mno-red-zone -c through.c -o through.o");
+        }
+        let words = format!("-B tools -fuse-ld={linker} {lto} -o {linker} main.o through.o");
+        let said = folder
+            .started(&mut tool("g++"), &words)
+            .finish()
+            .ended_with(0)
+            .all();
+        assert!(said.contains("rows mended of through"), "{linker}: {said}");
+        let output = folder.run(format!("./{linker}"), "");
+        assert_eq!(text(&output), "caught 42\n", "{linker}");
+        let frames = backtrace(&folder, &format!("./{linker}"), "break callee");
+        assert_eq!(frames, ["callee", "through", "main"], "{linker}");
+    }
+    // Without output, nothing is repaired; the linker's status is passed on.
+    let version = folder.run("tools/ld.bfd", "--version");
+    assert!(text(&version).starts_with("GNU ld"), "{}", text(&version));
+    let failed = folder.run("tools/ld", "-o none missing.o");
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed));
+}
+
+/// The lines of docs/annotate.md for Make, CMake and Meson; each program catches what goes through.
+#[test]
+fn build_systems_find_it() {
+    let folder = project();
+    folder.write(
+        "Makefile",
+        "CFLAGS = -O2 -mno-red-zone\napp: through.o main.o\n\t$(CC) -o $@ $^ -lstdc++\n",
+    );
+    let cmake = "cmake_minimum_required(VERSION 3.10)\nproject(app C CXX)\nset(CMAKE_C_FLAGS \"${CMAKE_C_FLAGS} -O2 -mno-red-zone\")\n\
+                 add_executable(app through.c main.cc)\n";
+    folder.write("CMakeLists.txt", cmake);
+    let meson = "project('app', 'c', 'cpp')\n\
+                 executable('app', 'through.c', 'main.cc', c_args: ['-O2', '-mno-red-zone'], link_language: 'c', dependencies: meson.get_compiler('cpp').find_library('stdc++'))\n";
+    folder.write("meson.build", meson);
+    for (words, build, program) in [
+        (&["make "][..], "", "./app"),
+        (&["cmake "], "cmake --build build", "build/app"),
+        (
+            &["FOLDER=", "printf ", "meson setup"],
+            "ninja -C build",
+            "build/app",
+        ),
+    ] {
+        let _ = fs::remove_dir_all(folder.path().join("build"));
+        let mut script: Vec<_> = words.iter().flat_map(|word| documented(word)).collect();
+        assert_eq!(script.len(), words.len(), "{script:?}");
+        script.push(build.to_owned());
+        let said = shell(&folder, &script.join("\n"));
+        assert!(
+            said.contains("rows mended of through"),
+            "{script:?}: {said}"
+        );
+        let output = folder.run(folder.path().join(program), "");
+        assert_eq!(text(&output), "caught 42\n", "{script:?}");
+    }
+}
+
 #[test]
 fn unwritable_tables_are_reported() {
     let folder = TestFolder::new();
