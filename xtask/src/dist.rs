@@ -212,6 +212,7 @@ impl Release {
         };
         build.own(&folder)?;
         build.variables(&folder)?;
+        build.types(&folder)?;
         build.libunwind(&folder.join("libunwind"))?;
         let strip = packages::path("/usr/bin/strip")?;
         for path in files(&folder)? {

@@ -1,5 +1,5 @@
 //! The shared objects of `crates/libunwind-compat`, with libunwind's names, of `crates/exceptions`, with
-//! libgcc's, and of `crates/c-api` and `crates/c-api-variables`, with unspool's own.
+//! libgcc's, and of `crates/c-api`, `crates/c-api-variables` and `crates/c-api-types`, with unspool's own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -87,6 +87,17 @@ const VARIABLES: LibrarySource = LibrarySource {
     }],
 };
 
+const TYPES: LibrarySource = LibrarySource {
+    folder: "c-api-types",
+    library: "libunspool_c_api_types.a",
+    options: &[],
+    objects: &[SharedObject {
+        soname: "libunspool-types.so.0",
+        needs: &[],
+        options: &["-Wl,-z,nodelete"],
+    }],
+};
+
 /// Walkers of the own stack initialize on loading. The one for backtraces reports their cost on
 /// unloading.
 const LIBUNWIND_OBJECTS: &[SharedObject] = &[
@@ -157,6 +168,7 @@ pub fn run(options: &SharedObjectOptions, out: &mut impl Write) -> Result<(), Er
     build_unspool(&folder)?;
     build_exceptions(&folder)?;
     Build::default().variables(&folder)?;
+    Build::default().types(&folder)?;
     writeln!(out, "{}", folder.display())?;
     Ok(())
 }
@@ -200,7 +212,8 @@ pub enum Profile {
     /// What is shipped: `shared-object`.
     #[default]
     Shipped,
-    /// What tests are built by, which leaves little to compile: `dev`. It unwinds, so only [`Build::variables`] can have it.
+    /// What tests are built by, which leaves little to compile: `dev`. It unwinds, so only [`Build::variables`] and
+    /// [`Build::types`] can have it.
     Tests,
 }
 
@@ -213,12 +226,13 @@ const SHIPPED: &[&str] = &[
     "--crate-type=staticlib",
 ];
 
-/// How it makes that for variables of what `cargo test --workspace` has compiled.
+/// How it makes those with the standard library of what `cargo test --workspace` has compiled.
 const FOR_TESTS: &[&str] = &[
     "build",
     "--workspace",
     "--example=variables_for_tests",
-    "--features=unspool-c-api-variables/shared-object",
+    "--example=types_for_tests",
+    "--features=unspool-c-api-variables/shared-object,unspool-c-api-types/shared-object",
 ];
 
 /// How they are built, where that is not as for this machine.
@@ -297,6 +311,25 @@ impl Build {
         )
     }
 
+    /// Builds the shared object for types into a folder, and adds the header and the `pkg-config`
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn types(&self, folder: &Path) -> Result<(), Error> {
+        self.link_all(&TYPES, folder)?;
+        name_for_linking("unspool-types", folder)?;
+        let own = crate_folder(&TYPES);
+        copy_header(&own.join("include/unspool_types.h"), folder)?;
+        write_pkg_config(
+            "unspool-types",
+            "C types in CTF, BTF and DWARF",
+            "Requires:",
+            folder,
+        )
+    }
+
     fn link_all(&self, source: &LibrarySource, folder: &Path) -> Result<(), Error> {
         let library = self.static_library(source)?;
         make_folder(folder)?;
@@ -313,6 +346,7 @@ impl Build {
         let mut command = Command::new(cargo);
         let (arguments, name) = match self.profile {
             Profile::Shipped => (SHIPPED, source.library),
+            Profile::Tests if source.folder == TYPES.folder => (FOR_TESTS, "libtypes_for_tests.a"),
             Profile::Tests => (FOR_TESTS, "libvariables_for_tests.a"),
         };
         command
@@ -467,7 +501,7 @@ fn crate_folder(source: &LibrarySource) -> PathBuf {
 /// There is no such list.
 pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
     let has = |source: &&LibrarySource| source.objects.iter().any(|object| object.soname == soname);
-    let source = [LIBUNWIND, UNSPOOL, CRASH, EXCEPTIONS, VARIABLES];
+    let source = [LIBUNWIND, UNSPOOL, CRASH, EXCEPTIONS, VARIABLES, TYPES];
     let source = source.iter().find(has).ok_or("no such shared object")?;
     let path = crate_folder(source).join("exports").join(soname);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;

@@ -48,7 +48,12 @@ pub(super) fn command(release: &Release, from: &Path) -> Result<PathBuf, Error> 
 /// folder: the preloaded one, and those with libunwind's names.
 pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error> {
     let package = Package::new(release, "libunspool0")?;
-    for name in ["libunspool.so.0", "libunspool-variables.so.0"] {
+    let names = [
+        "libunspool.so.0",
+        "libunspool-variables.so.0",
+        "libunspool-types.so.0",
+    ];
+    for name in names {
         package.copy(&from.join(name), &format!("{LIBRARIES}/{name}"))?;
     }
     let apart = format!("{LIBRARIES}/unspool");
@@ -59,7 +64,7 @@ pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error
     package.control("triggers", "activate-noawait ldconfig\n")?;
     package.control(
         "shlibs",
-        "libunspool 0 libunspool0\nlibunspool-variables 0 libunspool0\n",
+        "libunspool 0 libunspool0\nlibunspool-variables 0 libunspool0\nlibunspool-types 0 libunspool0\n",
     )?;
     package.build(
         "Section: libs\n\
@@ -67,7 +72,8 @@ pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error
          Depends: libc6 (>= 2.28), libgcc-s1 | libgcc1\n\
          Description: walks of the own stack, in signal handlers too\n \
          libunspool walks the stack of the calling thread by its unwind tables, and\n \
-         libunspool-variables finds the variables on it. In a folder of their own are\n \
+         libunspool-variables finds the variables on it. libunspool-types reads, links\n \
+         and compares the C types of programs. In a folder of their own are\n \
          libunspool-crash.so, which prints the stack of a program that crashes, and\n \
          shared objects with libunwind's interface.\n",
     )
@@ -77,7 +83,13 @@ pub(super) fn libraries(release: &Release, from: &Path) -> Result<PathBuf, Error
 pub(super) fn development(release: &Release, from: &Path) -> Result<PathBuf, Error> {
     let package = Package::new(release, "libunspool-dev")?;
     package.copy_all(&from.join("include"), "usr/include")?;
-    for name in ["libunspool.a", "libunspool.so", "libunspool-variables.so"] {
+    let names = [
+        "libunspool.a",
+        "libunspool.so",
+        "libunspool-variables.so",
+        "libunspool-types.so",
+    ];
+    for name in names {
         package.copy(&from.join(name), &format!("{LIBRARIES}/{name}"))?;
     }
     for path in files(&from.join("pkgconfig"))? {
@@ -97,8 +109,8 @@ pub(super) fn development(release: &Release, from: &Path) -> Result<PathBuf, Err
          Multi-Arch: same\n\
          Depends: libunspool0 (= {VERSION})\n\
          Description: walks of the own stack: headers and static library\n \
-         What C and C++ programs need to be built with libunspool and\n \
-         libunspool-variables.\n"
+         What C and C++ programs need to be built with libunspool, libunspool-variables\n \
+         and libunspool-types.\n"
     ))
 }
 

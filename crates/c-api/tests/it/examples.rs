@@ -143,7 +143,7 @@ fn own_stack() {
 fn variables() {
     let mut cc = programs::cc();
     cc.args(["-O2", "-g"]);
-    programs::with_variables();
+    programs::with_std();
     let libraries = programs::pkg_config_of("unspool-variables");
     let program = programs::build(cc, &source("variables.c"), &libraries);
     let text = stdout(&mut with_library(&program));

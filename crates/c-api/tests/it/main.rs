@@ -11,4 +11,5 @@ mod privileges;
 mod programs;
 mod shared_objects;
 mod tables;
+mod types;
 mod variables;

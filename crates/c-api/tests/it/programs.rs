@@ -33,9 +33,9 @@ pub(crate) fn pkg_config_of(library: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The folder of our shared objects, with that for variables, which is built once, too. It has half of the workspace in it, and is
-/// shipped with that optimized as a whole, which takes minutes.
-pub(crate) fn with_variables() -> &'static Path {
+/// The folder of our shared objects, with those for variables and types, which are built once, too. They have half of the workspace
+/// in them, and are shipped with that optimized as a whole, which takes minutes.
+pub(crate) fn with_std() -> &'static Path {
     static FOLDER: OnceLock<&Path> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = shared_objects();
@@ -49,6 +49,7 @@ pub(crate) fn with_variables() -> &'static Path {
             ..Build::default()
         };
         build.variables(folder).unwrap();
+        build.types(folder).unwrap();
         folder
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::programs::{self, shared_objects, stdout, with_variables};
+use crate::programs::{self, shared_objects, stdout, with_std};
 use unspool_testing::{command, packages};
 use xtask::shared_objects;
 
@@ -37,27 +37,42 @@ fn they_export_what_is_listed_and_need_libc_alone() {
     }
 }
 
-/// The library for variables contains Rust's standard library, and so needs more.
+/// Those with Rust's standard library need more.
 #[test]
-fn the_one_for_variables_exports_what_is_listed_and_needs_ours() {
-    let soname = "libunspool-variables.so.0";
-    let path = with_variables().join(soname);
+fn those_with_std_export_what_is_listed() {
+    for (soname, header, needed) in [
+        (
+            "libunspool-variables.so.0",
+            "unspool_variables.h",
+            "libunspool.so.0",
+        ),
+        ("libunspool-types.so.0", "unspool_types.h", "libc.so.6"),
+    ] {
+        exports_what_is_listed(soname, header, needed);
+    }
+}
+
+fn exports_what_is_listed(soname: &str, header: &str, needed: &str) {
+    let path = with_std().join(soname);
     let nm = packages::path("/usr/bin/nm").unwrap();
     let mut nm = command(nm);
     let text = stdout(nm.args(["-D", "--defined-only", "-P"]).arg(&path));
     let names = text.lines().filter_map(|line| line.split(' ').next());
     let exported = shared_objects::exports(soname).unwrap();
     assert_eq!(names.collect::<Vec<_>>(), exported);
-    assert_eq!(declared("unspool_variables.h"), exported);
+    assert_eq!(declared(header), exported);
     let readelf = packages::path("/usr/bin/readelf").unwrap();
     let text = stdout(command(readelf).args(["--wide", "--dynamic"]).arg(&path));
     assert!(text.contains(&format!("Library soname: [{soname}]")));
-    assert!(text.contains("Shared library: [libunspool.so.0]"));
+    assert!(
+        text.contains(&format!("Shared library: [{needed}]")),
+        "{text}"
+    );
 }
 
 /// The functions declared in a header.
 fn declared(header: &str) -> Vec<String> {
-    let header = with_variables().join("include").join(header);
+    let header = with_std().join("include").join(header);
     let text = fs::read_to_string(header).unwrap();
     let code = text.split("/*").map(|part| match part.split_once("*/") {
         Some((_, code)) => code,
@@ -82,10 +97,15 @@ fn the_header_declares_what_is_exported() {
 
 #[test]
 fn the_headers_are_c99_and_cxx() {
-    with_variables();
+    with_std();
     let include = programs::include();
     let strict = ["-pedantic-errors", "-fsyntax-only", &include];
-    for header in ["unspool.h", "unspool_native.h", "unspool_variables.h"] {
+    for header in [
+        "unspool.h",
+        "unspool_native.h",
+        "unspool_variables.h",
+        "unspool_types.h",
+    ] {
         let source = programs::scratch(header).with_extension("c");
         fs::write(
             &source,

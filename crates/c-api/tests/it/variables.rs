@@ -12,7 +12,7 @@ use unspool_table_store::Store;
 use unspool_testing::{sample, tool};
 use xtask::gdb_variables::{PrintedVariables, VariableCounts, VariableKey, compare};
 
-use crate::programs::{self, stdout, with_library, with_variables};
+use crate::programs::{self, stdout, with_library, with_std};
 
 fn cli_test_file(name: &str) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests");
@@ -115,7 +115,7 @@ impl PrintedOutput {
 /// A program of the command's tests that reports its variables in place of its final abort or
 /// signal.
 fn telling(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
-    let folder = with_variables();
+    let folder = with_std();
     let flags = programs::pkg_config_of("unspool-variables");
     let mut cc = programs::cc();
     cc.args(["-c", "-O1"]).args(&flags[..1]);
