@@ -195,7 +195,7 @@ fn values_are_written_into_a_process() {
     let folder = program("-gctf");
     let mut program = start(&folder);
     let pid = program.pid();
-    let mut print = |program: &mut RunningProgram| {
+    let print = |program: &mut RunningProgram| {
         send_signal(pid, "USR1");
         program.line()
     };

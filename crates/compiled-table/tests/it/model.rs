@@ -11,7 +11,7 @@
 //! greatest counts are among the values.
 
 use unspool_compiled_table::layout::section;
-use unspool_compiled_table::{CompiledTable, ExecutableCode, encode};
+use unspool_compiled_table::{CompiledTable, ExecutableCode};
 use unspool_rows::{Vaddr, text};
 
 use crate::oracle::check;
