@@ -364,8 +364,8 @@ impl Drop for CostlyProcess {
     }
 }
 
-/// A process that describes more code than there is memory. It costs root's recording 64 MiB more than
-/// another process at most.
+/// A process that describes more code than there is memory. It costs root's recording 64 MiB more
+/// than another process at most.
 fn costly_recording(scene: &Scene, mode: &str) -> Result<(), Error> {
     const MAX_COST_BYTES: u64 = 64 << 20;
     let cost = |mode: &str| -> Result<u64, Error> {

@@ -37,8 +37,8 @@ impl Drop for Killed {
     }
 }
 
-/// Runs it for `--minutes N` (60) with `--unwind ENGINE` (copy); `true` if nothing grew and nothing is
-/// missing.
+/// Runs it for `--minutes N` (60) with `--unwind ENGINE` (copy); `true` if nothing grew and nothing
+/// is missing.
 ///
 /// # Errors
 ///

@@ -202,8 +202,8 @@ impl TableImage {
         (RECORD_BYTES + self.bytes.len()).next_multiple_of(64)
     }
 
-    /// Copies it to an offset in the arena, a multiple of 8, and writes the record before it when the
-    /// arena has the same bytes.
+    /// Copies it to an offset in the arena, a multiple of 8, and writes the record before it when
+    /// the arena has the same bytes.
     ///
     /// Programs must not get the record's address before this returns. Publish it by a store with
     /// release order.

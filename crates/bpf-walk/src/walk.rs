@@ -210,8 +210,9 @@ pub enum WalkHead {
     /// At a performance event's overflow. Returns 1 to hand a sample over. Returns 0 after a
     /// complete walk: the kernel writes no sample then.
     PerfEvent(KernelOffsets, KernelSample),
-    /// In [`Program::test_run`], with the same results. The context is a `struct pt_regs`, a period,
-    /// the `struct pt_regs` at the entry to the kernel, and the address of that in the kernel.
+    /// In [`Program::test_run`], with the same results. The context is a `struct pt_regs`, a
+    /// period, the `struct pt_regs` at the entry to the kernel, and the address of that in the
+    /// kernel.
     Test,
 }
 
@@ -317,7 +318,8 @@ pub struct WalkMaps {
 
 impl WalkMaps {
     /// Where the arena is free, in bytes: for lists of mappings, and for tables. Rows of tables are
-    /// cached. So another table at the same place needs another [`crate::ArenaRecord::with_version`].
+    /// cached. So another table at the same place needs another
+    /// [`crate::ArenaRecord::with_version`].
     pub const FREE: std::ops::Range<usize> =
         MAX_CPUS * ((1 << COUNTER_SHIFT) + (1 << ROW_CACHE_SHIFT))..ARENA_BYTES;
 
@@ -542,7 +544,8 @@ const TEST_ENTRY_ADDRESS: i16 = TEST_ENTRY + REGS_BYTES;
 /// The code segment of 64-bit code.
 const USER_CS: i32 = 0x33;
 
-/// The part of the kernel's addresses with entry stacks (`CPU_ENTRY_AREA_PGD`), in units of 512 GiB.
+/// The part of the kernel's addresses with entry stacks (`CPU_ENTRY_AREA_PGD`), in units of 512
+/// GiB.
 const ENTRY_AREA: i32 = -4;
 const ENTRY_AREA_SHIFT: i32 = 39;
 
@@ -726,11 +729,11 @@ impl<'m> WalkProgram<'m> {
         store(asm, Local::EntryRegisters, R0);
     }
 
-    /// Hands over if a non-maskable interrupt came before the kernel had pushed the registers at its
-    /// entry, from the last to `bp`: they are those of an earlier entry. The stack pointer of the
-    /// context `R5` is then still the process', or among these registers. Or it is on the processor's
-    /// entry stack, from which exceptions copy them. perf (`perf_get_regs_user`) tests the first two,
-    /// except that it needs no `bp`.
+    /// Hands over if a non-maskable interrupt came before the kernel had pushed the registers at
+    /// its entry, from the last to `bp`: they are those of an earlier entry. The stack pointer of
+    /// the context `R5` is then still the process', or among these registers. Or it is on the
+    /// processor's entry stack, from which exceptions copy them. perf (`perf_get_regs_user`) tests
+    /// the first two, except that it needs no `bp`.
     fn check_entry(&self, asm: &mut Assembler<'m>) {
         let none = self.end_label(HandOver::NoUserStack);
         asm.ldx(DW, R2, R5, REGS_SP);

@@ -39,7 +39,8 @@ impl RingError {
     }
 }
 
-/// The size of the largest record of a mapping or a task in bytes, rounded up: a path has up to 4 KiB.
+/// The size of the largest record of a mapping or a task in bytes, rounded up: a path has up to 4
+/// KiB.
 const MAX_TASK_RECORD_BYTES: u64 = 8 << 10;
 
 /// The ring of an event, and of those that are redirected to it.

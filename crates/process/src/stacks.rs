@@ -27,8 +27,8 @@ pub struct StackOptions {
     /// Whether a running process stays stopped until [`ProcessStacks::resume`], so that memory
     /// other than its stacks can be read.
     pub stays_stopped: bool,
-    /// The longest time for which a running process is stopped ([`AttachOptions::max_stop`]), for all
-    /// copies together; `None` for no limit.
+    /// The longest time for which a running process is stopped ([`AttachOptions::max_stop`]), for
+    /// all copies together; `None` for no limit.
     pub max_stop: Option<Duration>,
 }
 

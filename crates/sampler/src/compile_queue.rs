@@ -3,9 +3,9 @@
 //! One identifies files without a build ID, and looks up tables. Walks in the kernel wait for that,
 //! so it has the usual priority then: on a busy machine, a thread of low priority runs late.
 //!
-//! The other one has a low priority. It compiles and verifies missing tables, for which its priority
-//! rises while samples wait. It makes the native tables of files if walks run those, argument tables
-//! if arguments are recorded, and synthesizes rows.
+//! The other one has a low priority. It compiles and verifies missing tables, for which its
+//! priority rises while samples wait. It makes the native tables of files if walks run those,
+//! argument tables if arguments are recorded, and synthesizes rows.
 //!
 //! Tables are copied to the arena of walks in the kernel as soon as they are there.
 
@@ -75,8 +75,8 @@ impl Compiler {
         })
     }
 
-    /// Queues a file: its table is looked up, and compiled if missing. Then rows are synthesized for
-    /// code that the table does not cover.
+    /// Queues a file: its table is looked up, and compiled if missing. Then rows are synthesized
+    /// for code that the table does not cover.
     pub(crate) fn compile(&self, file: &Arc<ModuleFile>, has_table: bool) {
         self.queue(file, has_table, false);
     }

@@ -78,8 +78,8 @@ pub enum UnwindEngine {
     /// In this process: the kernel copies each stack, up to 64 KiB.
     #[default]
     Copy,
-    /// In the kernel: stacks of up to 1,024 frames. Walks that do not reach the stack's root there are
-    /// repeated in this process.
+    /// In the kernel: stacks of up to 1,024 frames. Walks that do not reach the stack's root there
+    /// are repeated in this process.
     Kernel,
     /// In the kernel if it permits that, else in this process.
     Auto,
@@ -236,8 +236,8 @@ pub struct WalkSummary {
     ///
     /// [`StackEnd::CodeReplaced`]: unspool_profile::StackEnd::CodeReplaced
     pub outdated: u64,
-    /// The fewest samples that the kernel has left out without a report, as the events' counts show.
-    /// It takes none on a processor that runs or changes the memory of another BPF program.
+    /// The fewest samples that the kernel has left out without a report, as the events' counts
+    /// show. It takes none on a processor that runs or changes the memory of another BPF program.
     pub missed: u64,
     /// How often a compiled table had no room beside those of other files: walks through the file
     /// were handed over.

@@ -358,8 +358,8 @@ pub(crate) struct StackArgs {
     pub(crate) group: bool,
     /// Show all frames of deep stacks.
     ///
-    /// By default, text has the 500 frames at each end of a stack, and repeated frames once. JSON has
-    /// all.
+    /// By default, text has the 500 frames at each end of a stack, and repeated frames once. JSON
+    /// has all.
     #[arg(long)]
     pub(crate) whole: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.

@@ -9,8 +9,8 @@ use unspool_elf::{ContentKey, ElfFile, ElfKind, ModuleError, SectionSource, Segm
 use unspool_rows::{Arch, LoadBias, RuntimeAddr, Vaddr};
 use unspool_testing::{Finish as _, command, hex};
 
-/// (name, address, offset, size) of each section, as readelf prints them. Those that are not loaded have the address 0: GNU ld
-/// 2.44 gives `.note.GNU-stack` another.
+/// (name, address, offset, size) of each section, as readelf prints them. Those that are not loaded
+/// have the address 0: GNU ld 2.44 gives `.note.GNU-stack` another.
 fn readelf_sections(path: &Path) -> Vec<(String, u64, u64, u64)> {
     let text = binutils("readelf", [path.as_os_str().to_str().unwrap(), "-SW"]);
     let lines = text
@@ -275,8 +275,8 @@ fn zstd_and_what_compression_headers_may_claim() {
     }
 }
 
-/// Two claim 640 MiB each. A file that may be a stranger's gets 1 GiB in all. A refused claim between
-/// them does not count, and brings no sum back to zero.
+/// Two claim 640 MiB each. A file that may be a stranger's gets 1 GiB in all. A refused claim
+/// between them does not count, and brings no sum back to zero.
 #[test]
 fn compressed_sections_of_strangers_have_a_limit_together() {
     let dir = directory("compressed_sections_of_strangers");

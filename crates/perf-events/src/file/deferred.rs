@@ -1,8 +1,8 @@
 //! Samples whose user call chain is in a later record (`PERF_RECORD_CALLCHAIN_DEFERRED`).
 //!
-//! Linux can find a user stack when its thread returns from the kernel, where it may read pages that
-//! are not in memory. The sample's chain then ends with a cookie. A record of the same thread with
-//! that cookie has the rest, for all samples since the thread entered the kernel.
+//! Linux can find a user stack when its thread returns from the kernel, where it may read pages
+//! that are not in memory. The sample's chain then ends with a cookie. A record of the same thread
+//! with that cookie has the rest, for all samples since the thread entered the kernel.
 
 use std::collections::HashMap;
 

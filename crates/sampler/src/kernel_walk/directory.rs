@@ -235,7 +235,8 @@ impl Directory {
             .collect()
     }
 
-    /// Removes tables that nobody has mapped, if others have no room. Returns the files to load then.
+    /// Removes tables that nobody has mapped, if others have no room. Returns the files to load
+    /// then.
     pub(crate) fn make_room(
         &mut self,
         maps: &WalkMaps,
@@ -269,7 +270,8 @@ impl Directory {
     }
 }
 
-/// Gives programs what is `wanted` of a process, of which they have what is `published`. Returns what they have then.
+/// Gives programs what is `wanted` of a process, of which they have what is `published`. Returns
+/// what they have then.
 fn replace(maps: &WalkMaps, pid: u32, published: Published, wanted: Published) -> Published {
     if wanted == published {
         return wanted;

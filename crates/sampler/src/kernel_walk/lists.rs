@@ -42,7 +42,8 @@ impl Lists {
         Some(offset)
     }
 
-    /// Removes a list that could not be written. Its place is free after the next [`Lists::retain`].
+    /// Removes a list that could not be written. Its place is free after the next
+    /// [`Lists::retain`].
     pub(super) fn remove(&mut self, mappings: &[ModuleMapping]) {
         self.places.remove(mappings);
     }

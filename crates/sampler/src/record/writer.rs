@@ -201,8 +201,8 @@ impl<W: Write> RecordWriter<W> {
         Ok(())
     }
 
-    /// Forgets what records of mappings, processes and threads have said, since some are missing. It
-    /// is read from the system when it is next needed.
+    /// Forgets what records of mappings, processes and threads have said, since some are missing.
+    /// It is read from the system when it is next needed.
     pub(crate) fn forget_tasks(&mut self) {
         self.processes.forget();
         self.process_names.forget();

@@ -1,5 +1,5 @@
-//! Serves one page on the loopback interface, to its user and root, if they know its address. Root's
-//! page is for the user as well who became root by sudo.
+//! Serves one page on the loopback interface, to its user and root, if they know its address.
+//! Root's page is for the user as well who became root by sudo.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
