@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use unspool_code_analysis::dataflow::{EdgeKind, VisitFilter};
-use unspool_code_analysis::op::{Flow, Op};
+use unspool_code_analysis::op::{Flow, Op, UNBOUNDED};
 use unspool_code_analysis::program::CodeImage as _;
 use unspool_code_analysis::value::{JumpTable, JumpTableEncoding};
 use unspool_code_analysis::{
@@ -429,6 +429,9 @@ impl CheckSubject<'_> {
         report: &mut UnitReport,
     ) -> Option<EntryPremise> {
         let mut walk = RowWalk::new(self, unit, premises, report);
+        if walk.origin == CodeOrigin::HandWritten {
+            walk.caller_words = self.caller_words(analysis);
+        }
         walk.linked_jump = match premises.entry {
             EntryPremise::PerhapsLinked(jump, register) => Some((jump, register)),
             _ => None,
@@ -632,6 +635,38 @@ impl CheckSubject<'_> {
         code.ids().filter_map(move |insn| leaves(&insn))
     }
 
+    /// The words of the caller's frame that a unit writes at known addresses, by itself or by calls.
+    /// The last bit stands for all further ones.
+    fn caller_words(&self, analysis: &Analysis<'_>) -> u64 {
+        let (sp, cfa) = (self.abi_info().stack_pointer, self.row_checker.cfa_value());
+        let mut words = 0;
+        let mut note = |from: i64, bytes: i64| {
+            let bytes = if bytes == i64::from(UNBOUNDED) {
+                8 * i64::from(u64::BITS)
+            } else {
+                bytes
+            };
+            for word in from.max(0) / 8..(from + bytes + 7).max(0) / 8 {
+                words |= 1_u64 << word.min(63);
+            }
+        };
+        analysis.visit_ops(|insn, op, state| {
+            if let Some((base, offset, size)) = op.and_then(Op::stored) {
+                let at = state.get(base).plus(offset.into()).distance_from(cfa);
+                if let Some(at) = at {
+                    note(at, size.into());
+                }
+            } else if let (None, Some(Flow::Call(to))) = (op, analysis.code().flow(insn))
+                && let Some(ReturnBehavior::Registers { words, .. }) = self.program().returns(to)
+                && let Some(callee) = state.get(sp).distance_from(cfa)
+            {
+                let written = (0..64).filter(|word| words >> word & 1 != 0);
+                written.for_each(|word| note(callee + 8 * word, 8));
+            }
+        });
+        words
+    }
+
     /// The preserved registers without their entry values: bit n stands for register n.
     fn unrestored_registers(&self, state: &AbstractState) -> u64 {
         let is_lost = |register: &&u8| {
@@ -727,6 +762,8 @@ pub(crate) struct RowWalk<'w, 's> {
     origin: CodeOrigin,
     /// Whether jumps to other functions matter: to their rows, or to the callers of this one.
     follows_jumps: bool,
+    /// Words of the caller's frame that are written, as in [`ReturnBehavior::Registers`].
+    caller_words: u64,
 }
 
 impl<'w, 's> RowWalk<'w, 's> {
@@ -760,6 +797,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             is_entry_confirmed: false,
             origin,
             follows_jumps: origin == CodeOrigin::HandWritten || subject.program().breaks_abi(),
+            caller_words: 0,
         };
         walk.read_row();
         walk
@@ -936,7 +974,10 @@ impl<'w, 's> RowWalk<'w, 's> {
             AbstractValue::entry_value(abi_info.stack_pointer).plus(abi_info.call_pushes.into());
         let popped = left.distance_from(cfa)?;
         if self.origin == CodeOrigin::HandWritten {
-            let registers = self.register_behavior(state);
+            let registers = self.register_behavior(state, popped);
+            if self.caller_words & BEYOND_CALLER_WORDS != 0 {
+                return Some(ReturnBehavior::Unknown);
+            }
             match (behind, popped) {
                 (0, 0) => return Some(registers),
                 _ if registers.breaks_abi() => return Some(ReturnBehavior::Unknown),
@@ -996,13 +1037,16 @@ impl<'w, 's> RowWalk<'w, 's> {
         self.report.other_exits.push(Vaddr(range.start));
         if !code.is_padding(insn) {
             let behind = analysis.state_after(insn, state);
+            self.note_exit_to(analysis, insn, Some(range.end), &behind);
             self.check_entry_with_frame(analysis, &range, range.end, &behind);
         }
     }
 
-    /// How a function treats registers that returns in a state. A register with an unknown value
-    /// counts as preserved, unless the row at the return denies that.
-    fn register_behavior(&self, state: &AbstractState) -> ReturnBehavior {
+    /// How a function treats registers, and the words of its caller's frame above those that it
+    /// pops, if it returns in a state. A register with an unknown value counts as preserved, unless
+    /// the row at the return denies that.
+    fn register_behavior(&self, state: &AbstractState, popped: i64) -> ReturnBehavior {
+        let words = register_set(|word| i64::from(word) * 8 >= popped);
         let abi_info = self.subject.abi_info();
         let kept = register_set(|register| {
             abi_info.clobbered >> register & 1 != 0
@@ -1018,6 +1062,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             kept,
             lost: lost | denied,
             unknown: lost & addresses | denied,
+            words: self.caller_words & words,
         }
     }
 
@@ -1032,13 +1077,9 @@ impl<'w, 's> RowWalk<'w, 's> {
         })
     }
 
-    /// Notes a jump to another function in place of a return: what that one does counts as this
-    /// one's, and nobody restores what this one has changed.
+    /// Notes a jump to another function in place of a return.
     fn note_tail_call(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &AbstractState) {
-        let (range, program) = (analysis.code().range(insn), self.subject.program());
-        let sp = self.subject.abi_info().stack_pointer;
         let to = match analysis.code().flow(insn) {
-            _ if state.get(sp) != AbstractValue::entry_value(sp) => return,
             Some(Flow::Jump(to) | Flow::Branch { to, .. }) => Some(to),
             Some(Flow::IndirectJump(register)) => {
                 let target = analysis.state_after(insn, state).get(register);
@@ -1052,12 +1093,26 @@ impl<'w, 's> RowWalk<'w, 's> {
             }
             _ => return,
         };
+        self.note_exit_to(analysis, insn, to, state);
+    }
+
+    /// Notes that control goes on in another function, as if that were called in place of a return:
+    /// what that one does counts as this one's, and nobody restores what this one has changed.
+    fn note_exit_to(
+        &mut self,
+        analysis: &Analysis<'_>,
+        insn: InsnId,
+        to: Option<u64>,
+        state: &AbstractState,
+    ) {
+        let (range, program) = (analysis.code().range(insn), self.subject.program());
+        let sp = self.subject.abi_info().stack_pointer;
         let is_own = to.is_some_and(|to| {
             program.index_containing(to) == program.index_containing(range.start)
         });
         let is_function =
             to.is_none_or(|to| program.extent_at(to).is_none() || program.is_call_target(to));
-        if is_own || !is_function {
+        if is_own || !is_function || state.get(sp) != AbstractValue::entry_value(sp) {
             return;
         }
         let returns = to.and_then(|to| program.returns(to));
@@ -1091,13 +1146,19 @@ impl<'w, 's> RowWalk<'w, 's> {
             kept,
             lost,
             unknown,
+            words,
         } = exit
         else {
             return exit;
         };
-        let (also, too) = match callee {
-            Some(ReturnBehavior::Registers { lost, unknown, .. }) => (lost, unknown),
-            _ => (0, 0),
+        let (also, too, others) = match callee {
+            Some(ReturnBehavior::Registers {
+                lost,
+                unknown,
+                words,
+                ..
+            }) => (lost, unknown, words),
+            _ => (0, 0, 0),
         };
         let perhaps = if to.is_none() {
             lost & !self.undefined_registers()
@@ -1108,6 +1169,7 @@ impl<'w, 's> RowWalk<'w, 's> {
             kept,
             lost: lost | also,
             unknown: unknown | too | perhaps,
+            words: words | others,
         }
     }
 
@@ -1186,9 +1248,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         let is_outermost = |row: &CheckedRow| {
             let declared = subject.row_checker.declared(row.row);
             let declared = declared.filter(|_| row.verdicts.is_some());
-            declared.is_some_and(|row| {
-                row.return_address == RuleLocation::Undefined && !row.signal_frame
-            })
+            declared.is_some_and(|row| row.return_address == RuleLocation::Undefined)
         };
         if self.report.exits.is_empty() || !self.report.rows.iter().any(is_outermost) {
             return;
@@ -1282,6 +1342,10 @@ impl<'w, 's> RowWalk<'w, 's> {
         at >= self.end && self.subject.program().index_containing(at).is_none()
     }
 }
+
+/// The last of the words that a function may write to its caller's frame stands for all further
+/// ones.
+const BEYOND_CALLER_WORDS: u64 = 1 << 63;
 
 /// The registers for which something holds: bit n stands for register n.
 fn register_set(is_in: impl Fn(u8) -> bool) -> u64 {

@@ -348,6 +348,24 @@ impl Op {
     }
 }
 
+impl Op {
+    /// The memory that it may write, if that is at a register's value plus a number: the register,
+    /// the number, and how many bytes.
+    #[must_use]
+    pub fn stored(self) -> Option<(u8, i32, u16)> {
+        Some(match self {
+            Op::Store { base, offset, .. } | Op::InvertMemory { base, offset } => (base, offset, 8),
+            Op::StoreLow {
+                base, offset, size, ..
+            } => (base, offset, size.into()),
+            Op::Overwrite { base, offset, size }
+            | Op::WeakOverwrite { base, offset, size }
+            | Op::StoreUntracked { base, offset, size } => (base, offset, size),
+            _ => return None,
+        })
+    }
+}
+
 /// The registers of a set.
 #[inline]
 pub(crate) fn bits(mut registers: u64) -> impl Iterator<Item = u8> {

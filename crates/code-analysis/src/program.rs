@@ -53,6 +53,9 @@ pub enum ReturnBehavior {
         lost: u64,
         /// Those of them that may be the same again: stack addresses, computed anew.
         unknown: u64,
+        /// Words of the caller's frame that are written: bit n stands for the word 8*n above the
+        /// CFA.
+        words: u64,
     },
     /// Returns this many bytes behind the call, past inline data.
     SkipsData(u16),
@@ -68,6 +71,7 @@ impl ReturnBehavior {
         kept: 0,
         lost: 0,
         unknown: 0,
+        words: 0,
     };
 
     /// Joins the behavior of two exits of a function.
@@ -80,16 +84,19 @@ impl ReturnBehavior {
                     kept: one,
                     lost,
                     unknown,
+                    words,
                 },
                 ReturnBehavior::Registers {
                     kept: another,
                     lost: also,
                     unknown: too,
+                    words: others,
                 },
             ) => ReturnBehavior::Registers {
                 kept: one & another,
                 lost: lost | also,
                 unknown: unknown | too,
+                words: words | others,
             },
             _ => ReturnBehavior::Unknown,
         }
@@ -99,10 +106,16 @@ impl ReturnBehavior {
     #[must_use]
     pub fn without_kept(self) -> ReturnBehavior {
         match self {
-            ReturnBehavior::Registers { lost, unknown, .. } => ReturnBehavior::Registers {
+            ReturnBehavior::Registers {
+                lost,
+                unknown,
+                words,
+                ..
+            } => ReturnBehavior::Registers {
                 kept: 0,
                 lost,
                 unknown,
+                words,
             },
             other => other,
         }
@@ -113,20 +126,24 @@ impl ReturnBehavior {
     #[must_use]
     pub fn of_some_entry(self) -> ReturnBehavior {
         match self.without_kept() {
-            ReturnBehavior::Registers { kept, lost, .. } => ReturnBehavior::Registers {
+            ReturnBehavior::Registers {
+                kept, lost, words, ..
+            } => ReturnBehavior::Registers {
                 kept,
                 lost,
                 unknown: lost,
+                words,
             },
             other => other,
         }
     }
 
-    /// Whether callers find less than the ABI promises: a register is changed, or it is not known.
+    /// Whether callers find less than the ABI promises: a register or a word of their frame is
+    /// changed, or it is not known.
     #[must_use]
     pub fn breaks_abi(self) -> bool {
         match self {
-            ReturnBehavior::Registers { lost, .. } => lost != 0,
+            ReturnBehavior::Registers { lost, words, .. } => lost | words != 0,
             ReturnBehavior::LeavesWords(_)
             | ReturnBehavior::SkipsData(_)
             | ReturnBehavior::Unknown => true,

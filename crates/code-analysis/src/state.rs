@@ -477,6 +477,11 @@ impl AbstractState {
         }
     }
 
+    /// Forgets all slots.
+    pub(crate) fn forget_slots(&mut self) {
+        self.retain(|_| false);
+    }
+
     /// Forgets all slots below an address: a callee may overwrite them.
     pub fn forget_below(&mut self, at: AbstractValue) {
         if self.has_below(at) {

@@ -640,15 +640,24 @@ impl TransferFunction {
 
     /// Applies a callee's effect and its return, which may pop arguments or leave words.
     pub(crate) fn transfer_call(self, state: &mut AbstractState, returns: Option<ReturnBehavior>) {
-        let (kept, lost, unknown) = match returns {
+        let (kept, lost, unknown, words) = match returns {
             Some(ReturnBehavior::Registers {
                 kept,
                 lost,
                 unknown,
-            }) => (kept, lost, unknown),
-            _ => (0, 0, 0),
+                words,
+            }) => (kept, lost, unknown, words),
+            _ => (0, 0, 0, 0),
         };
         self.transfer_callee_except(state, kept);
+        for word in bits(words) {
+            let at = state
+                .get(self.abi_info.stack_pointer)
+                .plus(8 * i64::from(word));
+            if state.load(at).is_some() {
+                state.store(at, AbstractValue::UNKNOWN);
+            }
+        }
         for register in bits(lost & !unknown) {
             state.set(register, AbstractValue::FRESH);
         }
@@ -664,7 +673,10 @@ impl TransferFunction {
                 state.set(self.abi_info.stack_pointer, sp.plus(pops.into()));
             }
             Some(ReturnBehavior::LeavesWords(words)) => self.push_left_words(state, sp, words),
-            Some(ReturnBehavior::Unknown) => state.forget((1 << self.abi_info.return_address) - 1),
+            Some(ReturnBehavior::Unknown) => {
+                state.forget_slots();
+                state.forget((1 << self.abi_info.return_address) - 1);
+            }
             _ => {}
         }
     }

@@ -1210,6 +1210,8 @@ behind: ret",
         with("xor %eax, %eax\njmp h"),
         with("test %edi, %edi\nje h\nret"),
         with("lea h(%rip), %rax\njmp *%rax"),
+        // Control falls through.
+        with("inc %eax"),
         // Recursion.
         with("dec %edi\njs 1f\ncall g\n.cfi_undefined %rbx\nret\n1: jmp h"),
     ]);
@@ -1238,6 +1240,45 @@ fn a_register_is_gone_behind_a_call_by_jump() {
     let (wrong, behind) = check(&caller(""), "behind");
     let refuted: Vec<_> = wrong.iter().map(|it| (it.address.0, it.severity)).collect();
     assert_eq!(refuted, [(behind, Severity::Refuted)], "{wrong:#?}");
+}
+
+/// A function of the file may write to its caller's frame, where a register is saved: by itself, by
+/// a jump or by a call.
+#[test]
+fn a_word_that_a_function_of_the_file_writes_in_its_callers_frame_is_not_known() {
+    let caller = named(
+        "f",
+        "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        sub $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        call g
+behind: add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+        ret",
+    );
+    let inner = |at: u32| named("h", &format!("movq $0, {at}(%rsp)\nret"));
+    let frame = "sub $8, %rsp\n.cfi_adjust_cfa_offset 8\ncall h\nadd $8, %rsp\n.cfi_adjust_cfa_offset -8\nret";
+    for (callee, is_written) in [
+        (named("g", "movq $0, 16(%rsp)\nret"), true),
+        (named("g", "movb $0, 20(%rsp)\nret"), true),
+        (named("g", "movups %xmm0, 8(%rsp)\nret"), true),
+        (named("g", "movq $0, 8(%rsp)\nret"), false),
+        // The return address, and what is above it.
+        (named("g", "movq $0, 24(%rsp)\nret"), true),
+        (named("g", "movq $0, 32(%rsp)\nret"), false),
+        (named("g", "jmp h") + &inner(16), true),
+        (named("g", frame) + &inner(32), true),
+        (named("g", frame) + &inner(24), false),
+    ] {
+        let (found, behind) = check(&(caller.clone() + &callee), "behind");
+        let is_found = found.iter().any(|it| it.address.0 >= behind);
+        assert_eq!(is_found, is_written, "{callee}: {found:#?}");
+    }
 }
 
 /// The same where it is not known what the callee has left: a value of unknown origin, or one of
@@ -1326,6 +1367,11 @@ fn a_function_that_returns_is_not_outermost() {
             "test %edi, %edi\nje child\nret\nchild: xor %ebp, %ebp\n.cfi_undefined %rbp\n.cfi_undefined %rip\ninc %eax\n{end}"
         )
     };
+    let signal = middle("ret\n").replace(
+        ".cfi_undefined %rip",
+        ".cfi_signal_frame\n.cfi_undefined %rip",
+    );
+    assert!(!check(&function(&signal), "f").0.is_empty());
     let exit = "mov $60, %eax\nsyscall\n";
     assert!(check(&function(&middle(exit)), "f").0.is_empty());
     for end in [
