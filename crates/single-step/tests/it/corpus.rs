@@ -12,6 +12,9 @@ use unspool_table_store::TableSource;
 use xtask::corpus::pair::{self, Pair};
 use xtask::corpus::program::{PairProgram, Variant};
 
+/// Wrong rows that deny a caller: a run takes them to say nothing.
+const WITHOUT_CALLER: &[&str] = &["outermost_in_the_middle"];
+
 const FOLDER: &str = env!("CARGO_TARGET_TMPDIR");
 
 fn build(pair: &Pair, variant: Variant) -> Result<PairProgram, Box<dyn Error>> {
@@ -67,9 +70,10 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
     }
     let program = build(pair, Variant::Wrong)?;
     let mut report = run(&program, 1)?;
+    let is_shown = !pair.is_static_only && !WITHOUT_CALLER.contains(&pair.name.as_str());
     for length in [16, 32, 48] {
         // An address may be aligned by chance.
-        if report.findings.is_empty() && !pair.is_static_only {
+        if report.findings.is_empty() && is_shown {
             report = run(&program, length)?;
         }
     }
@@ -81,7 +85,7 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
     for label in &pair.labels {
         labels.insert(program.label(label).map_err(|error| error.to_string())?);
     }
-    if pair.is_static_only {
+    if !is_shown {
         labels.clear();
     }
     let missed = labels.difference(&found).map(|at| program.name(*at));
