@@ -61,7 +61,12 @@ const EXCEPTIONS: LibrarySource = LibrarySource {
     objects: &[SharedObject {
         soname: "libunspool-eh.so",
         needs: &[],
-        options: &["-Wl,-z,nodelete", "-Wl,-init,unspool_eh_load"],
+        options: &[
+            "-Wl,-z,nodelete",
+            "-Wl,-init,unspool_eh_load",
+            // rustc does not mark what it compiles, which uses no return address otherwise.
+            "-Wl,-z,shstk",
+        ],
     }],
 };
 

@@ -38,7 +38,6 @@ impl<'a> CfiEntry<'a> {
     }
 
     /// The offset of the first byte behind the entry.
-    #[cfg(feature = "alloc")]
     pub(crate) fn end(&self) -> u64 {
         self.body.end()
     }

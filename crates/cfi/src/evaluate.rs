@@ -158,7 +158,22 @@ impl<'a> Evaluator<'a> {
         cie: &'s Cie<'a>,
         fde: &ParsedFde<'a>,
     ) -> Result<FdeRows<'e, 's, 'a>, CfiError> {
-        self.evaluate_cie(section, cie)?;
+        self.rows_of_parts(section, section, cie, fde)
+    }
+
+    /// The same for a CIE in other memory than its FDE.
+    ///
+    /// # Errors
+    ///
+    /// As [`Evaluator::rows_of`].
+    pub fn rows_of_parts<'e, 's>(
+        &'e mut self,
+        cie_section: &CfiSection<'a>,
+        section: &'s CfiSection<'a>,
+        cie: &'s Cie<'a>,
+        fde: &ParsedFde<'a>,
+    ) -> Result<FdeRows<'e, 's, 'a>, CfiError> {
+        self.evaluate_cie(cie_section, cie)?;
         self.initial.assign(&self.row);
         self.forget_states();
         Ok(self.rows_from_here(section, cie, fde))

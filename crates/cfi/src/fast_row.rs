@@ -44,12 +44,16 @@ const MAX_SET_RULES: u64 = unspool_rows::Row::MAX_RULES as u64;
 impl<'a, const N: usize> FastRow<'a, N> {
     /// Computes the rules of `fde` at `pc`, which it covers; reads no further than there. `None`
     /// leaves the row, or its fault, to an evaluator.
-    pub(crate) fn lookup(
+    // Not inlined: reading the headers does not need its stack.
+    #[inline(never)]
+    #[must_use]
+    pub fn lookup(
         section: &CfiSection<'a>,
         cie: &Cie<'a>,
         fde: &ParsedFde<'a>,
         pc: Vaddr,
         watched: [Register; N],
+        states: &mut FastRowStates<'a, N>,
     ) -> Option<Self> {
         let is_distinct = |kept: &Register| {
             *kept != cie.return_address
@@ -58,18 +62,13 @@ impl<'a, const N: usize> FastRow<'a, N> {
         if cie.signal_frame || !watched.iter().all(is_distinct) {
             return None;
         }
-        let nothing = FastRowState {
-            cfa: CfaRule::Undefined,
-            return_address: None,
-            watched: [None; N],
-        };
+        states.current = FastRowState::EMPTY;
         let mut reader = FastRowReader {
             section,
             cie,
             watched,
-            state: nothing,
-            initial: nothing,
-            remembered: [nothing; MAX_SAVED_STATES],
+            states: &mut *states,
+            initial: None,
             depth: 0,
             changes: 0,
             expressions: 0,
@@ -77,19 +76,24 @@ impl<'a, const N: usize> FastRow<'a, N> {
         };
         // A CIE has no addresses: advances have no effect there.
         reader.follow(cie.instructions, fde.start, Vaddr(u64::MAX))?;
-        reader.initial = reader.state;
+        // Compilers' CIEs have the rules of the CFA and the return address.
+        if reader.states.current.watched.iter().any(Option::is_some) {
+            return None;
+        }
+        reader.initial = reader.states.current.return_address;
         (reader.depth, reader.changes) = (0, 0);
         reader.follow(fde.instructions, fde.start, pc)?;
+        let args_size = reader.args_size;
         let FastRowState {
             cfa,
             return_address,
             watched,
-        } = reader.state;
+        } = states.current;
         Some(FastRow {
             cfa,
             return_address,
             watched,
-            args_size: reader.args_size,
+            args_size,
             start: fde.start,
             end: fde.end,
             personality: cie.personality,
@@ -98,8 +102,32 @@ impl<'a, const N: usize> FastRow<'a, N> {
     }
 }
 
+/// Storage for [`FastRow::lookup`]: its contents before do not matter.
+#[derive(Debug, Clone)]
+pub struct FastRowStates<'a, const N: usize> {
+    current: FastRowState<'a, N>,
+    remembered: [FastRowState<'a, N>; MAX_SAVED_STATES],
+}
+
+impl<const N: usize> FastRowStates<'_, N> {
+    /// New storage.
+    #[must_use]
+    pub const fn new() -> Self {
+        FastRowStates {
+            current: FastRowState::EMPTY,
+            remembered: [FastRowState::EMPTY; MAX_SAVED_STATES],
+        }
+    }
+}
+
+impl<const N: usize> Default for FastRowStates<'_, N> {
+    fn default() -> Self {
+        FastRowStates::new()
+    }
+}
+
 /// The row being built.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct FastRowState<'a, const N: usize> {
     cfa: CfaRule<'a>,
     return_address: Option<RegisterRule<'a>>,
@@ -110,9 +138,9 @@ struct FastRowReader<'s, 'a, const N: usize> {
     section: &'s CfiSection<'a>,
     cie: &'s Cie<'a>,
     watched: [Register; N],
-    state: FastRowState<'a, N>,
-    initial: FastRowState<'a, N>,
-    remembered: [FastRowState<'a, N>; MAX_SAVED_STATES],
+    states: &'s mut FastRowStates<'a, N>,
+    /// The CIE's rule of the return address. It has none of the requested registers.
+    initial: Option<RegisterRule<'a>>,
     depth: usize,
     /// The number of rules set while a state was saved: each is at most one change to undo.
     changes: usize,
@@ -162,7 +190,7 @@ impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
             0x80..=0xbf => self.offset(u64::from(opcode & 0x3f), rest),
             0x0e => {
                 let to = i64::try_from(leb128::unsigned(rest)?).ok()?;
-                match &mut self.state.cfa {
+                match &mut self.states.current.cfa {
                     CfaRule::RegisterOffset { offset, .. } => *offset = to,
                     CfaRule::Expression(_) | CfaRule::Undefined => return None,
                 }
@@ -170,10 +198,8 @@ impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
             }
             0xc0..=0xff => {
                 let register = u64::from(opcode & 0x3f);
-                let (column, watched) = (self.cie.return_address, self.watched);
-                let initial = self.initial.rule(column, watched, register);
-                let initial = initial.copied().flatten();
-                self.set(register, initial)
+                let is_column = u64::from(self.cie.return_address.0) == register;
+                self.set(register, self.initial.filter(|_| is_column))
             }
             _ => self.apply_other(opcode, rest),
         }
@@ -194,19 +220,19 @@ impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
             0x08 => self.set(leb128::unsigned(rest)?, Some(RegisterRule::SameValue)),
             // DW_CFA_remember_state
             0x0a => {
-                *self.remembered.get_mut(self.depth)? = self.state;
+                *self.states.remembered.get_mut(self.depth)? = self.states.current;
                 self.depth += 1;
                 Some(())
             }
             // DW_CFA_restore_state
             0x0b => {
                 self.depth = self.depth.checked_sub(1)?;
-                self.state = *self.remembered.get(self.depth)?;
+                self.states.current = *self.states.remembered.get(self.depth)?;
                 Some(())
             }
             // DW_CFA_def_cfa
             0x0c => {
-                self.state.cfa = CfaRule::RegisterOffset {
+                self.states.current.cfa = CfaRule::RegisterOffset {
                     register: register(rest)?,
                     offset: i64::try_from(leb128::unsigned(rest)?).ok()?,
                 };
@@ -215,7 +241,7 @@ impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
             // DW_CFA_def_cfa_register
             0x0d => {
                 let to = register(rest)?;
-                match &mut self.state.cfa {
+                match &mut self.states.current.cfa {
                     CfaRule::RegisterOffset { register, .. } => *register = to,
                     CfaRule::Expression(_) | CfaRule::Undefined => return None,
                 }
@@ -223,7 +249,7 @@ impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
             }
             // DW_CFA_def_cfa_expression
             0x0f => {
-                self.state.cfa = CfaRule::Expression(self.expression(rest)?);
+                self.states.current.cfa = CfaRule::Expression(self.expression(rest)?);
                 Some(())
             }
             // DW_CFA_expression
@@ -265,7 +291,7 @@ impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
             return None;
         }
         let (column, watched) = (self.cie.return_address, self.watched);
-        if let Some(slot) = self.state.rule(column, watched, register) {
+        if let Some(slot) = self.states.current.rule(column, watched, register) {
             *slot = rule;
         }
         Some(())
@@ -273,6 +299,12 @@ impl<'a, const N: usize> FastRowReader<'_, 'a, N> {
 }
 
 impl<'a, const N: usize> FastRowState<'a, N> {
+    const EMPTY: FastRowState<'a, N> = FastRowState {
+        cfa: CfaRule::Undefined,
+        return_address: None,
+        watched: [None; N],
+    };
+
     /// The rule of a register, if it is tracked.
     #[inline]
     fn rule(

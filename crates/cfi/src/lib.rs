@@ -65,10 +65,10 @@ mod write;
 
 pub use entry::{CfiEntries, CfiEntry, Cie, ParsedFde};
 pub use error::{CfiError, CfiProblem};
-pub use fast_row::FastRow;
+pub use fast_row::{FastRow, FastRowStates};
 pub use hdr::Hdr;
 pub use instruction::{Instruction, Instructions};
-pub use lookup::{Lookup, RowInfo};
+pub use lookup::{Lookup, ParsedEntry, RowInfo};
 #[cfg(feature = "alloc")]
 pub use rewrite::{RewriteError, RewrittenSection, rewrite};
 #[cfg(feature = "alloc")]
@@ -116,6 +116,16 @@ pub struct CfiSection<'a> {
 }
 
 impl<'a> CfiSection<'a> {
+    /// Drops what follows the first zero length, which ends `.eh_frame` for libgcc: without the
+    /// section's size, other data follows it.
+    pub fn end_at_terminator(&mut self) {
+        let mut at = 0;
+        while let Ok(Some(entry)) = self.entry(at) {
+            at = entry.end();
+        }
+        self.data = self.bytes(0, at);
+    }
+
     /// The bytes between two offsets, cut off at the ends of the section.
     pub(crate) fn bytes(&self, from: u64, to: u64) -> &'a [u8] {
         let at = |offset: u64| {

@@ -6,14 +6,16 @@
 
 use core::cmp::Reverse;
 
+use unspool_rows::arch::AddressSize;
 use unspool_rows::{Pointer, Register, Row, Vaddr};
 
 use crate::CfiSection;
 use crate::entry::{CfiEntry, Cie, ParsedFde};
 use crate::error::CfiError;
 use crate::evaluate::Evaluator;
-use crate::fast_row::FastRow;
+use crate::fast_row::{FastRow, FastRowStates};
 use crate::hdr::Hdr;
+use crate::pointer::PointerEncoding;
 
 /// The degree of trust in the search table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +51,48 @@ pub struct Lookup<'a> {
     hdr: Option<Hdr<'a>>,
     trust: HdrTrust,
     stops_at_row: bool,
+}
+
+/// The headers of an entry.
+#[derive(Clone, Debug)]
+pub struct ParsedEntry<'a> {
+    /// Its CIE.
+    pub cie: Cie<'a>,
+    /// The FDE.
+    pub fde: ParsedFde<'a>,
+}
+
+impl ParsedEntry<'_> {
+    /// An entry that covers nothing.
+    pub const EMPTY: Self = ParsedEntry {
+        cie: Cie {
+            offset: 0,
+            version: 1,
+            augmentation: b"",
+            code_alignment: 1,
+            data_alignment: 1,
+            return_address: Register(0),
+            signal_frame: false,
+            b_key: false,
+            address_encoding: PointerEncoding::ABSOLUTE,
+            lsda_encoding: PointerEncoding::ABSOLUTE,
+            personality: None,
+            address_size: AddressSize::W64,
+            has_augmentation_data: false,
+            unknown_letter: None,
+            segment_size: 0,
+            instructions: b"",
+            instructions_offset: 0,
+        },
+        fde: ParsedFde {
+            offset: 0,
+            start: Vaddr(0),
+            end: Vaddr(0),
+            lsda: None,
+            instructions: b"",
+            instructions_offset: 0,
+        },
+    };
 }
 
 /// The origin of an address's row, and the other facts of its entry.
@@ -166,7 +210,24 @@ impl<'a> Lookup<'a> {
             return None;
         }
         let (cie, fde) = self.listed(self.hdr.as_ref()?, pc).ok()??;
-        FastRow::lookup(&self.section, &cie, &fde, pc, watched)
+        let states = &mut FastRowStates::new();
+        FastRow::lookup(&self.section, &cie, &fde, pc, watched, states)
+    }
+
+    /// Reads the headers of the entry that covers `pc` into the caller's storage. `None` if that is
+    /// bad, or not found by a search table. As [`Lookup::fast_row`], for callers with little stack.
+    #[inline(never)]
+    #[must_use]
+    pub fn read_entry(&self, pc: Vaddr, into: &mut ParsedEntry<'a>) -> Option<()> {
+        if !self.stops_at_row || self.trust == HdrTrust::Suspect {
+            return None;
+        }
+        let listed = self.hdr.as_ref()?.search(pc).ok()??;
+        let origin = listed.fde.0.wrapping_sub(self.section.address.0);
+        let entry = self.section.entry(origin).ok()??;
+        into.cie = Cie::parse_at(&self.section, entry.cie?).ok()?;
+        into.fde = ParsedFde::parse(&self.section, &into.cie, entry).ok()?;
+        (into.fde.start..into.fde.end).contains(&pc).then_some(())
     }
 
     /// The entry that covers `pc`. Its instructions are not read: if one of them is bad,
@@ -199,6 +260,8 @@ impl<'a> Lookup<'a> {
     }
 
     /// The entry at an offset in the section, if it covers `pc`.
+    // Not inlined: what follows does not need its stack.
+    #[inline(never)]
     fn covering(
         &self,
         origin: u64,
@@ -271,6 +334,7 @@ impl<'a> Lookup<'a> {
             .max_by_key(|(_, fde)| precedence(fde))
     }
 
+    #[inline(always)]
     fn headers(&self, entry: CfiEntry<'a>) -> Result<(Cie<'a>, ParsedFde<'a>), CfiError> {
         let cie = entry.cie.ok_or(CfiError::NoFde(entry.offset))?;
         let cie = Cie::parse_at(&self.section, cie)?;

@@ -1,15 +1,12 @@
 //! The facts of frames, by code address: a table of fixed size, for all threads.
 //!
 //! Any number of threads may read and write it, from signal handlers too, without waiting. A slot
-//! is a line of the processor's cache. Its version is odd while it is written, and higher
-//! afterwards. A reader that finds the same even version before and after has read one address's
-//! facts. A child that is forked while a slot is written has one slot less.
+//! is a line of the processor's cache: [`VersionedWords`].
 //!
 //! ```text
 //! version
 //! key          bits 0-47   the code address
-//!              bit 48      it is a return address
-//!              bit 49      the frame was interrupted there
+//!              bit 62      the frame was interrupted there; else it is a return address
 //! row          the packed row, or 0
 //! action       bits 0-46   0 continue · 1 the personality routine decides · else a landing pad,
 //!                          which is below 2^47, as all code of processes
@@ -19,40 +16,46 @@
 //! personality, lsda, start, arguments
 //! ```
 //!
-//! Facts are found in the slot of the address's low bits, or in its neighbour.
-
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+//! Facts are found in the slot of the address's low bits, or in one of its three neighbours.
 
 use unspool_rows::{CodeAddr, PackedRow};
 use unspool_unwind::ModuleSlot;
+use unspool_unwind::versioned_words::VersionedWords;
 
-use crate::facts::{FrameAction, FrameFacts, FrameHandler, Validity};
+use crate::facts::{FrameAction, FrameFacts, PersonalityAddr, ProcedureInfo, Validity};
 
 /// A code address with its kind, as a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FactsKey(u64);
 
-const CALLED: u64 = 1 << 48;
-const INTERRUPTED: u64 = 1 << 49;
-const ADDRESS: u64 = CALLED - 1;
+const INTERRUPTED: u64 = 1 << 62;
+/// The first and the last address that can be code's.
+const CODE: [u64; 2] = [2, (1 << 48) - 1];
 const PERSONALITY: u64 = 1;
 const ARGUMENTS: u64 = 1 << 47;
 const GENERATION: u16 = 1 << 15;
 
 impl FactsKey {
-    /// The key of a code address below 2^48: no other can be code.
+    /// No facts have this key.
+    const NONE: FactsKey = FactsKey(u64::MAX);
+
+    /// The key of a code address.
     #[inline(always)]
     #[must_use]
     pub fn new(address: u64, is_interrupted: bool) -> FactsKey {
-        FactsKey(address | if is_interrupted { INTERRUPTED } else { CALLED })
+        let [first, last] = CODE;
+        if address.wrapping_sub(first) > last - first {
+            return FactsKey::NONE;
+        }
+        FactsKey(address | if is_interrupted { INTERRUPTED } else { 0 })
     }
 
     /// The key of a code address; `None` if it cannot be code.
     #[must_use]
     pub fn from_code(code: CodeAddr) -> Option<FactsKey> {
-        let address = code.address().0;
         let is_interrupted = matches!(code, CodeAddr::Instruction(_));
-        ((2..=ADDRESS).contains(&address)).then(|| FactsKey::new(address, is_interrupted))
+        let key = FactsKey::new(code.address().0, is_interrupted);
+        (key != FactsKey::NONE).then_some(key)
     }
 
     #[inline(always)]
@@ -101,6 +104,13 @@ impl FrameRule {
         self.action & ARGUMENTS != 0
     }
 
+    /// Whether exceptions do nothing in the frame: [`FrameAction::Continue`].
+    #[inline(always)]
+    #[must_use]
+    pub fn is_passed(self) -> bool {
+        self.action & (ARGUMENTS - 1) == 0
+    }
+
     /// What exceptions do in the frame.
     #[inline(always)]
     #[must_use]
@@ -133,142 +143,109 @@ impl From<&FrameFacts> for FrameRule {
     }
 }
 
+/// Cached facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CachedFacts {
+    /// What a walk needs.
+    pub rule: FrameRule,
+    /// The personality routine and its data.
+    pub procedure: ProcedureInfo,
+    /// The size of pushed arguments, in bytes.
+    pub arguments: u64,
+}
+
+impl From<&FrameFacts> for CachedFacts {
+    fn from(facts: &FrameFacts) -> CachedFacts {
+        CachedFacts {
+            rule: FrameRule::from(facts),
+            procedure: facts.procedure,
+            arguments: facts.arguments,
+        }
+    }
+}
+
 /// The facts of the last addresses used. All zero, it is empty.
 #[derive(Debug)]
 pub struct FactsCache([FactsSlot; FactsCache::SLOTS]);
 
-/// Each word of the table above.
+/// The words of the table above, after the version.
 #[derive(Debug)]
 #[repr(align(64))]
-struct FactsSlot {
-    version: AtomicU64,
-    key: AtomicU64,
-    rule: [AtomicU64; 2],
-    handler: [AtomicU64; 4],
-}
+struct FactsSlot(VersionedWords<7>);
 
 impl FactsCache {
     /// The capacity in addresses.
     pub const SLOTS: usize = 1 << 15;
 
+    /// The number of slots in which an address's facts may be.
+    const WAYS: usize = 4;
+
     /// An empty cache.
     #[must_use]
     pub const fn empty() -> FactsCache {
-        FactsCache([const { FactsSlot::empty() }; FactsCache::SLOTS])
+        FactsCache([const { FactsSlot(VersionedWords::new()) }; FactsCache::SLOTS])
     }
 
     /// Forgets everything, except what is being written.
     pub fn clear(&self) {
-        for slot in &self.0 {
-            slot.key.store(0, Ordering::Relaxed);
-        }
+        self.0.iter().for_each(|slot| slot.0.clear_key());
     }
 
     /// What a walk needs of frames at an address, if it is cached.
     #[inline(always)]
     #[must_use]
     pub fn rule(&self, key: FactsKey) -> Option<FrameRule> {
-        let first = self.0.get(key.slot())?.read(key, |slot| &slot.rule);
-        let [row, action] = match first {
-            Some(found) => found,
-            None => self.neighbour(key, |slot| &slot.rule)?,
-        };
+        let [_, row, action] = self.read(key)?;
         Some(FrameRule { row, action })
     }
 
-    #[inline(never)]
-    fn neighbour<const N: usize>(
-        &self,
-        key: FactsKey,
-        words: impl FnOnce(&FactsSlot) -> &[AtomicU64; N],
-    ) -> Option<[u64; N]> {
-        self.0.get(key.slot() ^ 1)?.read(key, words)
-    }
-
-    /// Whom to ask about exceptions in frames at an address, and the size of pushed arguments, if
-    /// that is cached.
+    /// All that is cached of frames at an address.
     #[inline]
     #[must_use]
-    pub fn handler(&self, key: FactsKey) -> Option<(FrameHandler, u64)> {
-        let first = self.0.get(key.slot())?.read(key, |slot| &slot.handler);
-        let [personality, lsda, start, arguments] = match first {
-            Some(found) => found,
-            None => self.neighbour(key, |slot| &slot.handler)?,
-        };
-        let handler = FrameHandler {
-            personality,
-            lsda,
-            start,
-        };
-        Some((handler, arguments))
+    pub fn facts(&self, key: FactsKey) -> Option<CachedFacts> {
+        let [_, row, action, personality, lsda, start, arguments] = self.read(key)?;
+        Some(CachedFacts {
+            rule: FrameRule { row, action },
+            procedure: ProcedureInfo {
+                personality: PersonalityAddr::from_word(personality),
+                lsda,
+                start,
+            },
+            arguments,
+        })
     }
 
-    /// Keeps the facts of an address, instead of another's.
-    pub fn put(&self, key: FactsKey, facts: &FrameFacts) {
-        let (Some(own), Some(other)) = (self.0.get(key.slot()), self.0.get(key.slot() ^ 1)) else {
-            return;
-        };
-        let has_other = |slot: &FactsSlot| ![0, key.0].contains(&slot.key.load(Ordering::Relaxed));
-        if has_other(own) && !has_other(other) {
-            other.write(key, facts);
-        } else {
-            own.write(key, facts);
-        }
-    }
-}
-
-impl FactsSlot {
-    const fn empty() -> FactsSlot {
-        FactsSlot {
-            version: AtomicU64::new(0),
-            key: AtomicU64::new(0),
-            rule: [const { AtomicU64::new(0) }; 2],
-            handler: [const { AtomicU64::new(0) }; 4],
-        }
-    }
-
-    /// Some of its words, if they are of this key.
+    /// The first words of an address's facts.
     #[inline(always)]
-    fn read<const N: usize>(
-        &self,
-        key: FactsKey,
-        words: impl FnOnce(&FactsSlot) -> &[AtomicU64; N],
-    ) -> Option<[u64; N]> {
-        let version = self.version.load(Ordering::Acquire);
-        let is_it = self.key.load(Ordering::Relaxed) == key.0;
-        let words = words(self)
-            .each_ref()
-            .map(|word| word.load(Ordering::Relaxed));
-        // The version is read again after all these loads.
-        fence(Ordering::Acquire);
-        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
-        (is_it && is_whole).then_some(words)
+    fn read<const N: usize>(&self, key: FactsKey) -> Option<[u64; N]> {
+        match self.0.get(key.slot())?.0.read(key.0) {
+            Some(words) => Some(words),
+            None => self.read_neighbours(key),
+        }
     }
 
-    fn write(&self, key: FactsKey, facts: &FrameFacts) {
-        let version = self.version.load(Ordering::Relaxed);
-        let (even, odd) = (version & !1, version | 1);
-        let taken = self
-            .version
-            .compare_exchange(even, odd, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_err() {
-            return;
-        }
-        // The stores below must not be visible before the odd version.
-        fence(Ordering::Release);
-        let FrameHandler {
-            personality,
-            lsda,
-            start,
-        } = facts.handler;
-        let FrameRule { row, action } = FrameRule::from(facts);
-        let rule = self.rule.iter().zip([row, action]);
-        let handler = [personality, lsda, start, facts.arguments];
-        let words = rule.chain(self.handler.iter().zip(handler));
-        for (to, word) in words.chain([(&self.key, key.0)]) {
-            to.store(word, Ordering::Relaxed);
-        }
-        self.version.store(odd.wrapping_add(1), Ordering::Release);
+    #[inline(never)]
+    fn read_neighbours<const N: usize>(&self, key: FactsKey) -> Option<[u64; N]> {
+        self.slots(key).skip(1).find_map(|slot| slot.read(key.0))
+    }
+
+    /// The slots of a key, its own first.
+    fn slots(&self, key: FactsKey) -> impl Iterator<Item = &VersionedWords<7>> + Clone {
+        (0..FactsCache::WAYS).filter_map(move |way| Some(&self.0.get(key.slot() ^ way)?.0))
+    }
+
+    /// Keeps the facts of an address: instead of its former ones, in an empty slot, or instead of
+    /// another's.
+    pub fn put(&self, key: FactsKey, facts: &FrameFacts) {
+        let CachedFacts {
+            rule: FrameRule { row, action },
+            procedure,
+            arguments,
+        } = CachedFacts::from(facts);
+        let personality = procedure.personality.word();
+        let (lsda, start) = (procedure.lsda, procedure.start);
+        let words = [key.0, row, action, personality, lsda, start, arguments];
+        VersionedWords::put(self.slots(key), words);
     }
 }
 

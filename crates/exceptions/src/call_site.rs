@@ -15,21 +15,21 @@ use crate::sys::personalities;
 
 /// What exceptions do in frames at a code address of an entry.
 pub(crate) fn action(code: CodeAddr, entry: &EntryFacts) -> FrameAction {
-    let handler = &entry.handler;
-    if handler.personality == 0 {
+    let personality = personalities::routine(entry.procedure.personality);
+    if personality == 0 {
         return FrameAction::Continue;
     }
-    if !is_known(handler.personality) {
+    if !is_known(personality) {
         return FrameAction::Personality;
     }
-    if handler.lsda == 0 {
+    if entry.procedure.lsda == 0 {
         return FrameAction::Continue;
     }
     by_lsda(code, entry).unwrap_or(FrameAction::Personality)
 }
 
 /// Whether the rules of a personality routine are known. Its module exports it by one of these
-/// names; or, in a program that is not position-independent, it is the program's entry of the
+/// names, which are trusted; or, in a program that is not position-independent, it is the program's entry of the
 /// procedure linkage table for one that was loaded at the start.
 fn is_known(personality: u64) -> bool {
     const NAMES: [&[u8]; 3] = [
@@ -37,15 +37,13 @@ fn is_known(personality: u64) -> bool {
         b"__gcc_personality_v0",
         b"rust_eh_personality",
     ];
-    let address = RuntimeAddr(personality);
-    let modules = local::modules();
-    personalities::linked().contains(&personality)
-        || (NAMES.iter()).any(|name| modules.symbol(address, name) == Some(address))
+    personalities::linked_personalities().contains(&personality)
+        || local::modules().is_exported(RuntimeAddr(personality), &NAMES)
 }
 
 /// `None` if the LSDA cannot be read.
-fn by_lsda(code: CodeAddr, EntryFacts { handler, bias }: &EntryFacts) -> Option<FrameAction> {
-    let lsda = RuntimeAddr(handler.lsda);
+fn by_lsda(code: CodeAddr, EntryFacts { procedure, bias }: &EntryFacts) -> Option<FrameAction> {
+    let lsda = RuntimeAddr(procedure.lsda);
     let section = CfiSection {
         kind: SectionKind::EhFrame,
         data: local::modules().bytes_from(lsda)?,
@@ -55,7 +53,7 @@ fn by_lsda(code: CodeAddr, EntryFacts { handler, bias }: &EntryFacts) -> Option<
         abi: ABI,
     };
     let mut reader = ByteReader::new(section.data, 0, section.data.len() as u64, ABI.endian);
-    let function = bias.to_vaddr(RuntimeAddr(handler.start));
+    let function = bias.to_vaddr(RuntimeAddr(procedure.start));
     let pc = bias.to_vaddr(code.lookup());
     let mut lsda = Lsda::parse(&section, Some(function), &mut reader).ok()?;
     Some(match lsda.action_at(function, pc).ok()? {

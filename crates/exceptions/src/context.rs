@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use unspool_rows::packed_row::SavedRegisters;
 
 use crate::abi::UnwWord;
-use crate::facts::FrameHandler;
+use crate::facts::ProcedureInfo;
 use crate::walk::LandingFrame;
 
 /// `_Unwind_Context`: a frame, with libgcc's layout on x86-64 (`struct _Unwind_Context`, gcc's
@@ -50,19 +50,18 @@ impl UnwindContext {
     /// A frame, with all registers as values: those that calls do not preserve are 0.
     #[inline(always)]
     #[must_use]
-    pub fn new(frame: &LandingFrame, handler: &FrameHandler) -> UnwindContext {
-        let [rbx, rbp, r12, r13, r14, r15] = frame.preserved;
-        let (rsp, rip) = (frame.stack_pointer, frame.code);
+    pub fn new(frame: &LandingFrame, info: &ProcedureInfo) -> UnwindContext {
+        let [rbx, rbp, r12, r13, r14, r15, rsp, rip] = frame.registers.values();
         UnwindContext {
             registers: [
                 0, 0, 0, rbx, 0, 0, rbp, rsp, 0, 0, 0, 0, r12, r13, r14, r15, rip, 0,
             ],
             cfa: rsp,
             ip: rip,
-            lsda: handler.lsda,
+            lsda: info.lsda,
             text_base: 0,
             data_base: 0,
-            procedure: handler.start,
+            procedure: info.start,
             flags: if frame.is_interrupted() {
                 UnwindContext::EXTENDED | UnwindContext::INTERRUPTED
             } else {
@@ -76,12 +75,17 @@ impl UnwindContext {
 
     /// Takes back what a personality routine has set: everything that a landing pad finds.
     pub fn install(&self, frame: &mut LandingFrame) {
-        for (value, number) in frame.preserved.iter_mut().zip(SavedRegisters::REGISTERS) {
+        for (value, number) in frame
+            .registers
+            .preserved
+            .iter_mut()
+            .zip(SavedRegisters::REGISTERS)
+        {
             if let Some(shown) = self.registers.get(usize::from(number)) {
                 *value = *shown;
             }
         }
-        frame.code = self.ip;
+        frame.registers.code = self.ip;
     }
 
     /// The address of a register's value; null for an unknown value or register.

@@ -3,16 +3,16 @@
 //! Async-signal-safe: rows are evaluated in static memory, tables are read where the loader mapped
 //! them.
 
-use unspool_cfi::Lookup;
+use unspool_cfi::{CfiSection, FastRow, FastRowStates, Lookup, ParsedEntry};
 use unspool_rows::memory::read_uint;
-use unspool_rows::packed_row::{RowHead, SavedRegister, SavedRegisters};
+use unspool_rows::packed_row::{RowHead, SavedRegisters};
 use unspool_rows::{
-    CodeAddr, LoadBias, PackedRow, Pointer, RaState, Register, RegisterScope, Row, RuntimeAddr,
-    Vaddr,
+    CodeAddr, LoadBias, PackedRow, Pointer, RaState, Register, RegisterRule, RegisterScope, Row,
+    RuntimeAddr, Vaddr,
 };
+use unspool_unwind::ModuleSlot;
 use unspool_unwind::local::pool::{with_evaluator, with_row};
-use unspool_unwind::local::{self, ABI, OwnMemory};
-use unspool_unwind::{Module, ModuleSlot, Modules};
+use unspool_unwind::local::{self, ABI, BufferPool, OwnMemory, OwnUnwindTable, PooledBuffer};
 
 use crate::call_site;
 use crate::generated_code;
@@ -21,22 +21,89 @@ use crate::generated_code;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadEntry;
 
+/// Where a personality routine is: its run-time address, or that of a pointer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PersonalityAddr(u64);
+
+impl PersonalityAddr {
+    const INDIRECT: u64 = 1 << 63;
+
+    /// A routine's address; 0 for none.
+    #[must_use]
+    pub const fn direct(address: u64) -> PersonalityAddr {
+        PersonalityAddr(address)
+    }
+
+    /// The reverse of [`PersonalityAddr::word`].
+    #[inline]
+    #[must_use]
+    pub const fn from_word(word: u64) -> PersonalityAddr {
+        PersonalityAddr(word)
+    }
+
+    /// As a word: with the highest bit set, the address of a pointer.
+    #[inline]
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The address of the pointer to the routine, if it is found by one. The pointer's module stays
+    /// loaded as long as the code, but the routine is often in another one.
+    #[inline]
+    #[must_use]
+    pub const fn pointer(self) -> Option<u64> {
+        if self.0 & PersonalityAddr::INDIRECT == 0 {
+            None
+        } else {
+            Some(self.0 & !PersonalityAddr::INDIRECT)
+        }
+    }
+}
+
 /// What a personality routine is called with, beside the frame. Run-time addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FrameHandler {
-    /// The personality routine, or 0.
-    pub personality: u64,
+pub struct ProcedureInfo {
+    /// The personality routine.
+    pub personality: PersonalityAddr,
     /// The language-specific data area, or 0.
     pub lsda: u64,
     /// The function's first address.
     pub start: u64,
 }
 
+impl ProcedureInfo {
+    /// What an entry says of its function.
+    ///
+    /// # Errors
+    ///
+    /// A pointer to a pointer cannot be read.
+    pub(crate) fn new(
+        bias: LoadBias,
+        start: Vaddr,
+        personality: Option<Pointer>,
+        lsda: Option<Pointer>,
+    ) -> Result<ProcedureInfo, BadEntry> {
+        let address = resolved(bias, personality)?;
+        let personality = match personality {
+            Some(Pointer::Indirect(pointer)) if address != 0 => {
+                PersonalityAddr(bias.to_runtime(pointer).0 | PersonalityAddr::INDIRECT)
+            }
+            _ => PersonalityAddr(address),
+        };
+        Ok(ProcedureInfo {
+            personality,
+            lsda: resolved(bias, lsda)?,
+            start: bias.to_runtime(start).0,
+        })
+    }
+}
+
 /// An entry without its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryFacts {
-    /// Whom to ask about exceptions.
-    pub handler: FrameHandler,
+    /// The personality routine and its data.
+    pub procedure: ProcedureInfo,
     /// Run-time minus link-time address.
     pub bias: LoadBias,
 }
@@ -61,8 +128,8 @@ pub struct FrameFacts {
     pub validity: Validity,
     /// What exceptions do there.
     pub action: FrameAction,
-    /// Whom to ask.
-    pub handler: FrameHandler,
+    /// The personality routine and its data.
+    pub procedure: ProcedureInfo,
     /// The size of the arguments that the frame has pushed, in bytes: a landing pad finds them
     /// popped.
     pub arguments: u64,
@@ -82,26 +149,12 @@ pub enum Validity {
 }
 
 impl FrameFacts {
-    const TRAMPOLINE: FrameFacts = FrameFacts {
-        row: Some(PackedRow::SIGNAL),
-        validity: Validity::Frame,
-        action: FrameAction::Continue,
-        handler: FrameHandler {
-            personality: 0,
-            lsda: 0,
-            start: 0,
-        },
-        arguments: 0,
-    };
-
     /// The facts of frames at a code address; `None` if no table covers it.
     ///
     /// # Errors
     ///
     /// The entry is bad.
-    // Not inlined: what is cached does not need its stack.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     pub fn learn(code: CodeAddr) -> Result<Option<FrameFacts>, BadEntry> {
         match FrameFacts::by_fast_row(code)? {
             Some(facts) => Ok(Some(facts)),
@@ -113,50 +166,63 @@ impl FrameFacts {
     // Not inlined: the two ways do not need each other's stack.
     #[inline(never)]
     fn by_fast_row(code: CodeAddr) -> Result<Option<FrameFacts>, BadEntry> {
-        let Some(module) = local::modules().module(code.lookup()) else {
-            return Ok(None);
-        };
-        let (bias, pc) = (module.bias, module.bias.to_vaddr(code.lookup()));
-        let Some(found) = module.cfi.and_then(|lookup| PackedEntry::find(lookup, pc)) else {
-            return Ok(None);
-        };
-        let entry = EntryFacts {
-            handler: FrameHandler {
-                start: bias.to_runtime(found.start).0,
-                personality: resolved(bias, found.personality)?,
-                lsda: resolved(bias, found.lsda)?,
-            },
-            bias,
-        };
-        Ok(Some(FrameFacts {
-            row: Some(found.row),
-            validity: validity(module.slot),
-            action: call_site::action(code, &entry),
-            handler: entry.handler,
-            arguments: found.arguments,
-        }))
+        STORAGE.with_any(|storage| {
+            let Some(found) = PackedEntry::find(code.lookup(), storage) else {
+                return Ok(None);
+            };
+            let (cie, fde) = (&storage.entry.cie, &storage.entry.fde);
+            let bias = found.bias;
+            let procedure = ProcedureInfo::new(bias, fde.start, cie.personality, fde.lsda)?;
+            Ok(Some(FrameFacts {
+                row: Some(found.row),
+                validity: found.validity,
+                action: call_site::action(code, &EntryFacts { procedure, bias }),
+                procedure,
+                arguments: found.arguments,
+            }))
+        })
     }
 
     #[inline(never)]
     fn by_row(code: CodeAddr) -> Result<Option<FrameFacts>, BadEntry> {
         with_row(|row| {
             let Some(origin) = row_at(code, row)? else {
-                return Ok(is_trampoline(code.address()).then_some(FrameFacts::TRAMPOLINE));
+                return Ok(FrameFacts::of_trampoline(code.address()));
+            };
+            let head = RowHead {
+                cfa: row.cfa,
+                return_address: row.return_address,
+                signal_frame: row.signal_frame,
+                ra_state: row.ra_state,
             };
             Ok(Some(FrameFacts {
-                row: PackedRow::from_row(row, ABI.arch, RegisterScope::All)
-                    .filter(|packed| recovers_all(packed.saved())),
+                row: packed(head, row.rules()),
                 validity: origin.validity,
                 action: call_site::action(code, &origin.entry),
-                handler: origin.entry.handler,
+                procedure: origin.entry.procedure,
                 arguments: row.args_size,
             }))
         })
     }
+
+    /// The facts of a signal handler's trampoline, which may have no entry: its bytes decide, as for
+    /// libgcc.
+    fn of_trampoline(address: RuntimeAddr) -> Option<FrameFacts> {
+        let modules = local::modules();
+        let bytes = modules.bytes_from(address)?;
+        let validity = modules.with_unwind_table(address, |table| Validity::of(&table));
+        ABI.arch.begins_trampoline(bytes).then(|| FrameFacts {
+            row: Some(PackedRow::SIGNAL),
+            validity: validity.unwrap_or(Validity::Frame),
+            action: FrameAction::Continue,
+            procedure: ProcedureInfo::default(),
+            arguments: 0,
+        })
+    }
 }
 
-/// The registers that a row must have the rules of: those that a landing pad finds.
-const NEEDED: [Register; 7] = {
+/// The registers that a landing pad finds.
+const LANDING_REGISTERS: [Register; 7] = {
     let [a, b, c, d, e, f] = SavedRegisters::REGISTERS;
     [
         Register(a),
@@ -169,19 +235,65 @@ const NEEDED: [Register; 7] = {
     ]
 };
 
-/// An ordinary entry, with the row at an address.
+/// Packs a row, for landing. As for libgcc, a register that is marked as undefined keeps its value.
+pub(crate) fn packed<'e>(
+    head: RowHead<'e>,
+    rules: impl Iterator<Item = (Register, RegisterRule<'e>)>,
+) -> Option<PackedRow> {
+    let column = head.return_address;
+    let rules =
+        rules.filter(|(register, rule)| *register == column || *rule != RegisterRule::Undefined);
+    PackedRow::from_rules(head, rules, ABI.arch, RegisterScope::Preserved)
+}
+
+/// What is read of an entry. It is not on the stack, which may be a coroutine's.
+struct EntryStorage {
+    entry: ParsedEntry<'static>,
+    states: FastRowStates<'static, 7>,
+}
+
+static STORAGE: BufferPool<EntryStorage> = BufferPool::new();
+
+impl PooledBuffer for EntryStorage {
+    const EMPTY: EntryStorage = EntryStorage {
+        entry: ParsedEntry::EMPTY,
+        states: FastRowStates::new(),
+    };
+}
+
+/// The row at an address, of an ordinary entry of a module.
 struct PackedEntry {
     row: PackedRow,
     arguments: u64,
-    start: Vaddr,
-    personality: Option<Pointer>,
-    lsda: Option<Pointer>,
+    bias: LoadBias,
+    validity: Validity,
 }
 
 impl PackedEntry {
+    fn find(pc: RuntimeAddr, storage: &mut EntryStorage) -> Option<PackedEntry> {
+        let by_table = |table: OwnUnwindTable<'_>| {
+            let vaddr = table.bias.to_vaddr(pc);
+            table.lookup.read_entry(vaddr, &mut storage.entry)?;
+            let (row, arguments) = storage.packed_row(table.lookup.section(), vaddr)?;
+            Some(PackedEntry {
+                row,
+                arguments,
+                bias: table.bias,
+                validity: Validity::of(&table),
+            })
+        };
+        local::modules().with_unwind_table(pc, by_table)?
+    }
+}
+
+impl EntryStorage {
+    /// The entry's row at an address, and the size of the arguments that are pushed there.
+    // Not inlined: reading the headers does not need its stack.
     #[inline(never)]
-    fn find(lookup: &Lookup<'_>, pc: Vaddr) -> Option<PackedEntry> {
-        let row = lookup.fast_row(pc, NEEDED)?;
+    fn packed_row(&mut self, section: &CfiSection<'static>, pc: Vaddr) -> Option<(PackedRow, u64)> {
+        let ParsedEntry { cie, fde } = &self.entry;
+        let states = &mut self.states;
+        let row = FastRow::lookup(section, cie, fde, pc, LANDING_REGISTERS, states)?;
         let column = ABI.arch.spec().pc;
         let head = RowHead {
             cfa: row.cfa,
@@ -189,34 +301,21 @@ impl PackedEntry {
             signal_frame: false,
             ra_state: RaState::Plain,
         };
-        let rules = NEEDED.into_iter().zip(row.watched);
+        let rules = LANDING_REGISTERS.into_iter().zip(row.watched);
         let rules = rules.chain([(column, row.return_address)]);
         let rules = rules.filter_map(|(register, rule)| Some((register, rule?)));
-        let packed = PackedRow::from_rules(head, rules, ABI.arch, RegisterScope::All)?;
-        recovers_all(packed.saved()).then_some(PackedEntry {
-            row: packed,
-            arguments: row.args_size,
-            start: row.start,
-            personality: row.personality,
-            lsda: row.lsda,
-        })
+        Some((packed(head, rules)?, row.args_size))
     }
 }
 
-/// Whether no register is lost that a landing pad finds.
-pub(crate) fn recovers_all(saved: SavedRegisters) -> bool {
-    let mut registers = SavedRegisters::REGISTERS.into_iter();
-    registers.all(|number| saved.get(number) != Some(SavedRegister::Undefined))
-}
-
-/// How long facts of a module are true.
-fn validity(slot: Option<ModuleSlot>) -> Validity {
-    match slot {
-        Some(slot) if slot.0 < 64 && local::modules().staying() >> slot.0 & 1 != 0 => {
-            Validity::Process
+impl Validity {
+    /// How long facts of a module are true.
+    fn of(table: &OwnUnwindTable<'_>) -> Validity {
+        match table.slot {
+            _ if table.is_permanent => Validity::Process,
+            Some(slot) => Validity::Module(slot),
+            None => Validity::Frame,
         }
-        Some(slot) => Validity::Module(slot),
-        None => Validity::Frame,
     }
 }
 
@@ -237,54 +336,74 @@ pub(crate) fn row_at(
     code: CodeAddr,
     row: &mut Row<'static>,
 ) -> Result<Option<RowOrigin>, BadEntry> {
-    let module = local::modules().module(code.lookup());
-    if let Some((module, lookup)) = module
-        .as_ref()
-        .and_then(|module| Some((module, module.cfi?)))
-        && let Some(origin) = module_row(module, lookup, code.lookup(), row)?
+    let pc = code.lookup();
+    let by_table = |table: OwnUnwindTable<'_>| module_row(&table, pc, row);
+    if let Some(origin) = local::modules()
+        .with_unwind_table(pc, by_table)
+        .unwrap_or(Ok(None))?
     {
         return Ok(Some(origin));
     }
-    let generation = generated_code::generation();
-    if let Some(entry) = generated_code::entry(code.lookup(), row)? {
-        return Ok(Some(RowOrigin {
-            entry,
-            validity: generation.map_or(Validity::Frame, Validity::Generation),
-        }));
-    }
-    Ok(None)
-}
-
-fn module_row(
-    module: &Module<'static>,
-    lookup: &Lookup<'static>,
-    pc: RuntimeAddr,
-    row: &mut Row<'static>,
-) -> Result<Option<RowOrigin>, BadEntry> {
-    let bias = module.bias;
-    let vaddr = bias.to_vaddr(pc);
-    let found = with_evaluator(|evaluator| lookup.row_with(evaluator, vaddr, row));
-    let Some(found) = found.map_err(|_| BadEntry)? else {
-        return Ok(None);
-    };
-    let mut handler = FrameHandler {
-        start: bias.to_runtime(found.start).0,
-        ..FrameHandler::default()
-    };
-    if found.personality.is_some() {
-        let entry = lookup.entry(vaddr).map_err(|_| BadEntry)?;
-        let (cie, fde) = entry.ok_or(BadEntry)?;
-        handler.personality = resolved(bias, cie.personality)?;
-        handler.lsda = resolved(bias, fde.lsda)?;
-    }
-    Ok(Some(RowOrigin {
-        entry: EntryFacts { handler, bias },
-        validity: validity(module.slot),
+    let generation = generated_code::generation(pc);
+    let entry = generated_code::row_and_entry(pc, row)?;
+    Ok(entry.map(|entry| RowOrigin {
+        entry,
+        validity: generation.map_or(Validity::Frame, Validity::Generation),
     }))
 }
 
+fn module_row(
+    table: &OwnUnwindTable<'_>,
+    pc: RuntimeAddr,
+    row: &mut Row<'static>,
+) -> Result<Option<RowOrigin>, BadEntry> {
+    let (bias, vaddr) = (table.bias, table.bias.to_vaddr(pc));
+    let found = with_evaluator(|evaluator| table.lookup.row_with(evaluator, vaddr, row));
+    let Some(found) = found.map_err(|_| BadEntry)? else {
+        return Ok(None);
+    };
+    // Without a personality routine, nobody asks for the language's data.
+    let (personality, lsda) = match found.personality {
+        Some(_) => pointers(table.lookup, vaddr)?,
+        None => (None, None),
+    };
+    let procedure = ProcedureInfo::new(bias, found.start, personality, lsda)?;
+    Ok(Some(RowOrigin {
+        entry: EntryFacts { procedure, bias },
+        validity: Validity::of(table),
+    }))
+}
+
+// Not inlined: headers take much of the stack.
+#[inline(never)]
+fn pointers(
+    lookup: &Lookup<'_>,
+    pc: Vaddr,
+) -> Result<(Option<Pointer>, Option<Pointer>), BadEntry> {
+    let entry = lookup.entry(pc).map_err(|_| BadEntry)?;
+    let (cie, fde) = entry.ok_or(BadEntry)?;
+    Ok((cie.personality, fde.lsda))
+}
+
+/// The start of the function at an address, or zero.
+pub(crate) fn function_start(pc: RuntimeAddr) -> u64 {
+    let by_table = |table: OwnUnwindTable<'_>| {
+        let entry = table.lookup.entry(table.bias.to_vaddr(pc));
+        let (_, fde) = entry.ok().flatten()?;
+        Some(table.bias.to_runtime(fde.start).0)
+    };
+    let in_module = local::modules().with_unwind_table(pc, by_table).flatten();
+    in_module.unwrap_or_else(|| {
+        let entry = with_row(|row| generated_code::row_and_entry(pc, row));
+        entry
+            .ok()
+            .flatten()
+            .map_or(0, |entry| entry.procedure.start)
+    })
+}
+
 /// A pointer of an entry as a run-time address; zero for none.
-pub(crate) fn resolved(bias: LoadBias, pointer: Option<Pointer>) -> Result<u64, BadEntry> {
+fn resolved(bias: LoadBias, pointer: Option<Pointer>) -> Result<u64, BadEntry> {
     match pointer {
         None => Ok(0),
         Some(Pointer::Direct(addr)) => Ok(bias.to_runtime(addr).0),
@@ -294,11 +413,4 @@ pub(crate) fn resolved(bias: LoadBias, pointer: Option<Pointer>) -> Result<u64, 
             read.map_err(|_| BadEntry)
         }
     }
-}
-
-/// Whether a frame at an address is that of a signal handler's trampoline, which may have no entry:
-/// its bytes decide, as for libgcc.
-fn is_trampoline(address: RuntimeAddr) -> bool {
-    let bytes = local::modules().bytes_from(address);
-    bytes.is_some_and(|bytes| ABI.arch.begins_trampoline(bytes))
 }

@@ -13,15 +13,15 @@ pub trait GeneratedCode: Sync {
     /// # Errors
     ///
     /// The entry is bad.
-    fn entry(
+    fn row_and_entry(
         &self,
         pc: RuntimeAddr,
         row: &mut Row<'static>,
     ) -> Result<Option<EntryFacts>, BadEntry>;
 
-    /// The number of times that code was removed, modulo 2^15; `None` if that is not counted. Then
-    /// no facts of its code are kept.
-    fn generation(&self) -> Option<u16>;
+    /// The number of times that code was removed, modulo 2^15: code at an address at least, or more.
+    /// `None` if that is not counted. Then no facts of its code are kept.
+    fn generation(&self, pc: RuntimeAddr) -> Option<u16>;
 }
 
 static REGISTRY: SetOnce<&'static dyn GeneratedCode> = SetOnce::new();
@@ -32,18 +32,18 @@ pub fn set_registry(registry: &'static dyn GeneratedCode) {
     REGISTRY.set(registry);
 }
 
-/// As [`GeneratedCode::entry`].
-pub(crate) fn entry(
+/// As [`GeneratedCode::row_and_entry`].
+pub(crate) fn row_and_entry(
     pc: RuntimeAddr,
     row: &mut Row<'static>,
 ) -> Result<Option<EntryFacts>, BadEntry> {
     match REGISTRY.get() {
-        Some(registry) => registry.entry(pc, row),
+        Some(registry) => registry.row_and_entry(pc, row),
         None => Ok(None),
     }
 }
 
 /// As [`GeneratedCode::generation`].
-pub(crate) fn generation() -> Option<u16> {
-    REGISTRY.get()?.generation()
+pub(crate) fn generation(pc: RuntimeAddr) -> Option<u16> {
+    REGISTRY.get()?.generation(pc)
 }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "a C interface")]
 
 pub mod accessors;
+mod address_tree;
 #[cfg(feature = "shared-object")]
 pub mod backtrace;
 mod entry;

@@ -1,57 +1,73 @@
 //! The walk of an unwind: from frame to frame with the registers that a landing pad finds.
 
+use core::cell::OnceCell;
+
 use unspool_rows::interpret::{self, FrameContext};
 use unspool_rows::packed_row::{CfaBase, PackedStep, SavedRegister, SavedRegisters};
 use unspool_rows::{
     CodeAddr, LoadBias, Memory, PackedRow, Register, Registers, Row, RuntimeAddr, Unreadable,
 };
+use unspool_unwind::local::caller_registers::CallerRegisters;
 use unspool_unwind::local::pool::with_row;
-use unspool_unwind::local::{self, ABI, ReadableMemory};
+use unspool_unwind::local::{self, ABI, ReadableMemory, StackTrust};
 use unspool_unwind::{Cursor, ModuleSlot, Modules};
 
-use crate::cache::{FactsCache, FactsKey, FrameRule};
+use crate::cache::{CachedFacts, FactsCache, FactsKey, FrameRule};
 use crate::context::UnwindContext;
-use crate::facts::{self, BadEntry, FrameFacts, FrameHandler, Validity};
+use crate::facts::{self, BadEntry, FrameFacts, ProcedureInfo, Validity};
 use crate::generated_code;
 
 /// Static, because an unwind does not use the heap.
 static CACHE: FactsCache = FactsCache::empty();
 
-/// Forgets all facts, before a generation of generated code has a number again.
-pub(crate) fn forget() {
+/// Forgets all facts.
+pub(crate) fn clear_cache() {
     CACHE.clear();
 }
 
 /// A frame with the registers that a landing pad finds: those that calls preserve.
-#[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LandingFrame {
-    /// [`SavedRegisters::REGISTERS`].
-    pub preserved: [u64; 6],
-    /// The stack pointer.
-    pub stack_pointer: u64,
-    /// The code address: a return address, except in interrupted frames. 0 above the outermost.
-    pub code: u64,
-    /// The address of an interrupted frame's registers, a `ucontext_t`; [`LandingFrame::UNKNOWN`]
-    /// if they are elsewhere. 0 in other frames.
-    pub record: u64,
+    /// The registers. The code address is a return address, except in interrupted frames; it is 0
+    /// above the outermost.
+    pub registers: CallerRegisters,
+    /// Whether it was interrupted.
+    pub interruption: Interruption,
+}
+
+/// How a frame was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interruption {
+    /// By a call.
+    None,
+    /// By a signal. Its registers are in the kernel's record at this address, a `ucontext_t`.
+    Recorded(u64),
+    /// By a signal. Its registers are elsewhere.
+    Unrecorded,
+}
+
+impl From<&CallerRegisters> for LandingFrame {
+    #[inline(always)]
+    fn from(registers: &CallerRegisters) -> LandingFrame {
+        LandingFrame {
+            registers: *registers,
+            interruption: Interruption::None,
+        }
+    }
 }
 
 impl LandingFrame {
-    /// An interrupted frame, whose registers are not in the kernel's record.
-    pub const UNKNOWN: u64 = 1;
-
     /// Whether it was interrupted.
     #[inline(always)]
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.record != 0
+        self.interruption != Interruption::None
     }
 
     /// The code address, as a return address or an instruction.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
-        let address = RuntimeAddr(self.code);
+        let address = RuntimeAddr(self.registers.code);
         if self.is_interrupted() {
             CodeAddr::Instruction(address)
         } else {
@@ -65,11 +81,11 @@ impl LandingFrame {
     #[must_use]
     pub fn identity(&self) -> u64 {
         let is_interrupted = u64::from(self.is_interrupted());
-        self.stack_pointer.wrapping_sub(is_interrupted)
+        self.registers.stack_pointer.wrapping_sub(is_interrupted)
     }
 
     fn frame_pointer(&self) -> u64 {
-        let [_, frame_pointer, ..] = self.preserved;
+        let [_, frame_pointer, ..] = self.registers.preserved;
         frame_pointer
     }
 
@@ -77,8 +93,8 @@ impl LandingFrame {
     #[must_use]
     pub fn registers(&self) -> Registers {
         let mut registers = Registers::new();
-        let preserved = SavedRegisters::REGISTERS.into_iter().zip(self.preserved);
-        for (number, value) in preserved.chain([(7, self.stack_pointer), (16, self.code)]) {
+        let numbers = CallerRegisters::NUMBERS.into_iter();
+        for (number, value) in numbers.zip(self.registers.values()) {
             registers.set(Register(number), value);
         }
         registers
@@ -91,41 +107,97 @@ pub struct LandingWalk {
     /// The frame.
     pub frame: LandingFrame,
     memory: ReadableMemory,
-    /// A bit set of the modules known to be loaded, by number.
+    /// Whether the stacks of the frames are trusted, or the kernel is asked.
+    trust: Option<StackTrust>,
+    /// A bit set of the modules known to be loaded, by number, and the last of those without a bit.
     modules: u64,
+    last_module: ModuleSlot,
     /// The number of steps that did not climb their stack.
+    stack_changes: u16,
+    /// The last facts learned, which may not be kept elsewhere.
+    learned: Option<(FactsKey, CachedFacts)>,
+}
+
+/// A frame of a walk, to walk on from it again.
+#[derive(Debug, Clone, Copy)]
+pub struct WalkPosition {
+    frame: LandingFrame,
+    memory: ReadableMemory,
     stack_changes: u16,
 }
 
 /// Memory of the own stack, for expressions. Others than the walk's the kernel is asked about.
-struct StackMemory(ReadableMemory);
+struct StackMemory {
+    known: ReadableMemory,
+    other: OnceCell<local::OwnMemory>,
+}
 
 impl Memory for StackMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        match (self.0.word(addr), <&mut [u8; 8]>::try_from(&mut *into)) {
+        match (self.known.word(addr), <&mut [u8; 8]>::try_from(&mut *into)) {
             (Some(word), Ok(bytes)) => {
                 *bytes = word.to_le_bytes();
                 Ok(())
             }
-            _ => local::OwnMemory::with_own_stack().read(addr, into),
+            _ => (self.other)
+                .get_or_init(local::OwnMemory::with_own_stack)
+                .read(addr, into),
         }
     }
 }
 
 impl LandingWalk {
-    /// Starts at a frame. Words in `memory` are read without asking the kernel.
+    /// Starts at a frame. The kernel is asked about unknown memory.
     #[must_use]
-    pub fn new(frame: LandingFrame, memory: ReadableMemory) -> LandingWalk {
+    pub fn new(frame: LandingFrame) -> LandingWalk {
+        LandingWalk::in_memory(frame, ReadableMemory::stack(), None)
+    }
+
+    /// Starts at a frame. Its stack is trusted, and those that signals interrupted.
+    #[inline(always)]
+    #[must_use]
+    pub fn trusting(frame: LandingFrame, trust: StackTrust) -> LandingWalk {
+        let memory = trust.memory_from(frame.registers.stack_pointer);
+        LandingWalk::in_memory(frame, memory, Some(trust))
+    }
+
+    #[inline(always)]
+    fn in_memory(
+        frame: LandingFrame,
+        memory: ReadableMemory,
+        trust: Option<StackTrust>,
+    ) -> LandingWalk {
         LandingWalk {
             frame,
             memory,
+            trust,
             modules: local::modules().staying(),
+            last_module: ModuleSlot(0),
             stack_changes: 0,
+            learned: None,
         }
     }
 
+    /// The present frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn position(&self) -> WalkPosition {
+        WalkPosition {
+            frame: self.frame,
+            memory: self.memory,
+            stack_changes: self.stack_changes,
+        }
+    }
+
+    /// Walks on from a frame where this walk has been.
+    pub fn return_to(&mut self, position: &WalkPosition) {
+        self.frame = position.frame;
+        self.memory = position.memory;
+        self.stack_changes = position.stack_changes;
+    }
+
     fn key(&self) -> FactsKey {
-        FactsKey::new(self.frame.code, self.frame.is_interrupted())
+        FactsKey::new(self.frame.registers.code, self.frame.is_interrupted())
     }
 
     /// What the walk needs of the frame; `None` if no table covers it: the stack ends there.
@@ -137,7 +209,7 @@ impl LandingWalk {
     pub fn rule(&mut self) -> Result<Option<FrameRule>, BadEntry> {
         match CACHE.rule(self.key()) {
             Some(rule) if rule.is_permanent() || self.is_valid(rule) => Ok(Some(rule)),
-            _ => Ok(self.learn()?.as_ref().map(FrameRule::from)),
+            _ => self.learn(),
         }
     }
 
@@ -147,17 +219,23 @@ impl LandingWalk {
         match rule.validity() {
             Validity::Process => true,
             Validity::Module(slot) => self.is_loaded(slot),
-            Validity::Generation(number) => generated_code::generation() == Some(number),
+            Validity::Generation(number) => {
+                generated_code::generation(self.frame.code().lookup()) == Some(number)
+            }
             Validity::Frame => false,
         }
     }
 
-    /// Whether a module is loaded. The loader is asked once in a walk.
+    /// Whether a module is loaded. The loader is asked once in a walk about each of the first 63
+    /// modules; of the others, each time that the walk comes to another one.
     fn is_loaded(&mut self, slot: ModuleSlot) -> bool {
-        let is_known = slot.0 < 64 && self.modules >> slot.0 & 1 != 0;
+        let has_bit = slot.0 < 64;
+        let is_known = has_bit && self.modules >> slot.0 & 1 != 0 || slot == self.last_module;
         let is_loaded = is_known || local::modules().is_mapped(slot);
-        if is_loaded && slot.0 < 64 {
+        if is_loaded && has_bit {
             self.modules |= 1 << slot.0;
+        } else if is_loaded {
+            self.last_module = slot;
         }
         is_loaded
     }
@@ -165,54 +243,65 @@ impl LandingWalk {
     /// Learns the facts of the frame's code address.
     #[cold]
     #[inline(never)]
-    fn learn(&self) -> Result<Option<FrameFacts>, BadEntry> {
+    fn learn(&mut self) -> Result<Option<FrameRule>, BadEntry> {
         let code = self.frame.code();
         let Some(key) = FactsKey::from_code(code) else {
             return Ok(None);
         };
-        let facts = FrameFacts::learn(code)?;
-        if let Some(facts) = facts.as_ref()
-            && facts.validity != Validity::Frame
-        {
-            CACHE.put(key, facts);
+        let Some(facts) = FrameFacts::learn(code)? else {
+            return Ok(None);
+        };
+        if facts.validity != Validity::Frame {
+            CACHE.put(key, &facts);
         }
-        Ok(facts)
+        let learned = CachedFacts::from(&facts);
+        self.learned = Some((key, learned));
+        Ok(Some(learned.rule))
     }
 
-    /// Whom to ask about exceptions in the frame, and the size of pushed arguments.
+    /// The personality routine of the frame with this rule, its data, and the size of pushed
+    /// arguments.
+    // The cached facts may be others: if they were not true any longer when the rule was learned,
+    // and those could not be kept.
     #[inline]
     #[must_use]
-    pub fn handler(&self) -> (FrameHandler, u64) {
-        match CACHE.handler(self.key()) {
-            Some(cached) => cached,
-            None => self.uncached_handler(),
+    pub fn procedure(&mut self, rule: FrameRule) -> (ProcedureInfo, u64) {
+        match CACHE.facts(self.key()) {
+            Some(cached) if cached.rule == rule => (cached.procedure, cached.arguments),
+            _ => self.uncached_procedure(rule),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn uncached_handler(&self) -> (FrameHandler, u64) {
-        match self.learn() {
-            Ok(Some(facts)) => (facts.handler, facts.arguments),
-            Ok(None) | Err(_) => (FrameHandler::default(), 0),
+    fn uncached_procedure(&mut self, rule: FrameRule) -> (ProcedureInfo, u64) {
+        let is_it =
+            |(key, facts): &(FactsKey, CachedFacts)| *key == self.key() && facts.rule == rule;
+        if !self.learned.as_ref().is_some_and(is_it) {
+            // Another thread has replaced the facts since they were read.
+            self.learned = None;
+            let _ = self.learn();
         }
+        let facts = self.learned.map(|(_, facts)| facts);
+        facts.map_or_else(Default::default, |facts| (facts.procedure, facts.arguments))
     }
 
     /// The frame as its landing pad finds it: pushed arguments are popped.
     #[inline(always)]
     pub fn pop_arguments(&mut self, rule: FrameRule) {
         if rule.has_arguments() {
-            let (_, arguments) = self.handler();
-            self.frame.stack_pointer = self.frame.stack_pointer.wrapping_add(arguments);
+            let (_, arguments) = self.procedure(rule);
+            let stack_pointer = &mut self.frame.registers.stack_pointer;
+            *stack_pointer = stack_pointer.wrapping_add(arguments);
         }
     }
 
     /// The frame, for a personality routine or a stop function.
     #[inline(always)]
-    pub fn context(&mut self, handler: &FrameHandler) -> UnwindContext {
-        let mut context = UnwindContext::new(&self.frame, handler);
-        if self.frame.record > LandingFrame::UNKNOWN {
-            self.show_record(&mut context);
+    pub fn context(&mut self, procedure: &ProcedureInfo) -> UnwindContext {
+        let mut context = UnwindContext::new(&self.frame, procedure);
+        if let Interruption::Recorded(record) = self.frame.interruption {
+            self.show_record(record, &mut context);
         }
         context
     }
@@ -220,14 +309,20 @@ impl LandingWalk {
     /// The other registers of an interrupted frame.
     #[cold]
     #[inline(never)]
-    fn show_record(&mut self, context: &mut UnwindContext) {
-        for (value, number) in context.registers.iter_mut().zip(0..=16) {
-            *value = self.recorded(self.frame.record, number).unwrap_or(*value);
+    fn show_record(&mut self, record: u64, context: &mut UnwindContext) {
+        // It is on the handler's stack.
+        let memory = self.memory;
+        if let Some(trust) = self.trust {
+            self.memory = trust.memory_from(record);
         }
+        for (value, number) in context.registers.iter_mut().zip(0..=16) {
+            *value = self.recorded(record, number).unwrap_or(*value);
+        }
+        self.memory = memory;
     }
 
-    /// Steps to the caller, by the frame's rule. Without a caller, or if one of its registers is
-    /// lost that a landing pad finds, the code address is 0 then.
+    /// Steps to the caller, by the frame's rule. Without a caller, the code address is 0 then. A
+    /// register that is marked as undefined keeps its value, as for libgcc.
     ///
     /// # Errors
     ///
@@ -236,7 +331,9 @@ impl LandingWalk {
     pub fn step(&mut self, rule: FrameRule) -> Result<(), BadEntry> {
         let row = rule.row();
         let cfa = match row.above_stack_pointer() {
-            Some(distance) if distance != 0 => self.frame.stack_pointer.wrapping_add(distance),
+            Some(distance) if distance != 0 => {
+                self.frame.registers.stack_pointer.wrapping_add(distance)
+            }
             _ => match row.above_frame_pointer() {
                 Some(distance) => self.frame.frame_pointer().wrapping_add(distance),
                 None => return self.step_unusual(row),
@@ -252,7 +349,7 @@ impl LandingWalk {
     /// not like that.
     #[inline(always)]
     fn step_up(&mut self, cfa: u64, saved: u32) -> Option<()> {
-        if cfa <= self.frame.stack_pointer {
+        if cfa <= self.frame.registers.stack_pointer {
             return None;
         }
         let word = |words: u32| {
@@ -261,21 +358,29 @@ impl LandingWalk {
         };
         let code = word(1)?;
         if saved != 0 {
-            let mut preserved = self.frame.preserved;
+            let mut preserved = self.frame.registers.preserved;
             let mut rest = saved;
             for value in &mut preserved {
-                // `FrameFacts::learn` leaves rows out that have lost a register.
+                // `FrameFacts::learn` yields no rows with undefined registers.
                 if rest & 31 != 0 {
                     *value = word(rest & 31)?;
                 }
                 rest >>= 5;
             }
-            self.frame.preserved = preserved;
+            self.frame.registers.preserved = preserved;
         }
-        self.frame.code = code;
-        self.frame.stack_pointer = cfa;
-        self.frame.record = 0;
+        self.frame.registers.code = code;
+        self.frame.registers.stack_pointer = cfa;
+        self.climb_shadow_stack();
+        self.frame.interruption = Interruption::None;
         Some(())
+    }
+
+    /// Each frame has one word there.
+    #[inline(always)]
+    fn climb_shadow_stack(&mut self) {
+        let pointer = &mut self.frame.registers.shadow_stack_pointer;
+        *pointer = pointer.wrapping_add(8);
     }
 
     /// A step by any row.
@@ -283,41 +388,35 @@ impl LandingWalk {
     #[inline(never)]
     fn step_unusual(&mut self, row: PackedRow) -> Result<(), BadEntry> {
         let base = match row.base() {
-            CfaBase::StackPointer => self.frame.stack_pointer,
+            CfaBase::StackPointer => self.frame.registers.stack_pointer,
             CfaBase::FramePointer => self.frame.frame_pointer(),
         };
-        let code = self.frame.code;
+        let code = self.frame.registers.code;
         let step = row.caller(ABI.arch, code, base, |addr| self.word(addr))?;
         let Some(step) = step else {
             return self.interpret();
         };
+        let mut caller = self.frame;
+        let preserved = caller.registers.preserved.iter_mut();
+        let preserved = preserved.zip(SavedRegisters::REGISTERS);
         match step {
             PackedStep::Outermost => {
-                self.frame.code = 0;
-                Ok(())
+                self.frame.registers.code = 0;
+                return Ok(());
             }
             PackedStep::Caller {
                 code,
                 cfa,
                 saved_base,
             } => {
-                let mut caller = LandingFrame {
-                    code,
-                    stack_pointer: cfa,
-                    record: 0,
-                    ..self.frame
-                };
-                let numbers = SavedRegisters::REGISTERS.into_iter();
-                for (value, number) in caller.preserved.iter_mut().zip(numbers) {
-                    match row.saved().get(number) {
-                        Some(SavedRegister::Below(bytes)) => {
-                            *value = self.word(saved_base.wrapping_sub(bytes))?;
-                        }
-                        Some(SavedRegister::Unchanged) | None => {}
-                        Some(SavedRegister::Undefined) => caller.code = 0,
+                for (value, number) in preserved {
+                    if let Some(SavedRegister::Below(bytes)) = row.saved().get(number) {
+                        *value = self.word(saved_base.wrapping_sub(bytes))?;
                     }
                 }
-                self.enter(caller)
+                caller.registers.code = code;
+                caller.registers.stack_pointer = cfa;
+                caller.interruption = Interruption::None;
             }
             PackedStep::Interrupted {
                 code,
@@ -325,18 +424,15 @@ impl LandingWalk {
                 record,
                 ..
             } => {
-                let mut preserved = [0; 6];
-                for (value, number) in preserved.iter_mut().zip(SavedRegisters::REGISTERS) {
+                for (value, number) in preserved {
                     *value = self.recorded(record, number)?;
                 }
-                self.enter(LandingFrame {
-                    preserved,
-                    stack_pointer,
-                    code,
-                    record,
-                })
+                caller.registers.code = code;
+                caller.registers.stack_pointer = stack_pointer;
+                caller.interruption = Interruption::Recorded(record);
             }
         }
+        self.enter(caller)
     }
 
     /// A register of an interrupted frame, from the kernel's record.
@@ -347,13 +443,21 @@ impl LandingWalk {
     }
 
     fn enter(&mut self, caller: LandingFrame) -> Result<(), BadEntry> {
-        if caller.stack_pointer <= self.frame.stack_pointer {
+        let stack_pointer = caller.registers.stack_pointer;
+        if stack_pointer <= self.frame.registers.stack_pointer {
             self.stack_changes += 1;
             if self.stack_changes > Cursor::MAX_STACK_CHANGES {
                 return Err(BadEntry);
             }
         }
         self.frame = caller;
+        self.climb_shadow_stack();
+        // The kernel knew the stack that it has interrupted: it may be another one.
+        if caller.is_interrupted()
+            && let Some(trust) = self.trust
+        {
+            self.memory = trust.memory_from(stack_pointer);
+        }
         Ok(())
     }
 
@@ -386,7 +490,11 @@ impl LandingWalk {
     }
 
     fn step_by_row(&mut self, row: &Row<'_>, bias: LoadBias) -> Result<(), BadEntry> {
-        let (registers, memory) = (self.frame.registers(), StackMemory(self.memory));
+        let registers = self.frame.registers();
+        let memory = StackMemory {
+            known: self.memory,
+            other: OnceCell::new(),
+        };
         let frame = FrameContext {
             abi: ABI,
             registers: &registers,
@@ -402,23 +510,19 @@ impl LandingWalk {
                 None => Ok(recovered.value),
             }
         };
-        let (code, stack_pointer) = (value(row.return_address)?, value(Register(7))?);
-        let mut preserved = [None; 6];
-        for (slot, number) in preserved.iter_mut().zip(SavedRegisters::REGISTERS) {
-            *slot = value(Register(number))?;
+        let mut caller = self.frame;
+        let preserved = caller.registers.preserved.iter_mut();
+        for (slot, number) in preserved.zip(SavedRegisters::REGISTERS) {
+            *slot = value(Register(number))?.unwrap_or(*slot);
         }
-        let is_lost = preserved.contains(&None) || stack_pointer.is_none();
-        let record = if row.signal_frame {
-            LandingFrame::UNKNOWN
+        caller.registers.code = value(row.return_address)?.unwrap_or(0);
+        caller.registers.stack_pointer = value(Register(7))?.unwrap_or(cfa.0);
+        caller.interruption = if row.signal_frame {
+            Interruption::Unrecorded
         } else {
-            0
+            Interruption::None
         };
-        self.enter(LandingFrame {
-            preserved: preserved.map(Option::unwrap_or_default),
-            stack_pointer: stack_pointer.unwrap_or(cfa.0),
-            code: code.filter(|_| !is_lost).unwrap_or(0),
-            record,
-        })
+        self.enter(caller)
     }
 }
 

@@ -7,7 +7,7 @@ use core::ops::ControlFlow;
 use core::ptr;
 
 use unspool_cfi::{Lookup, sframe};
-use unspool_exceptions::facts::{BadEntry, EntryFacts, FrameHandler};
+use unspool_exceptions::facts::{BadEntry, EntryFacts, PersonalityAddr, ProcedureInfo};
 use unspool_exceptions::generated_code::GeneratedCode;
 use unspool_rows::{LoadBias, Memory, Row, RuntimeAddr, Vaddr};
 use unspool_unwind::local::pool::with_evaluator;
@@ -281,7 +281,7 @@ impl RegisteredTable {
 pub struct RegisteredCode;
 
 impl GeneratedCode for RegisteredCode {
-    fn entry(
+    fn row_and_entry(
         &self,
         pc: RuntimeAddr,
         row: &mut Row<'static>,
@@ -293,12 +293,12 @@ impl GeneratedCode for RegisteredCode {
             let table = RegisteredTable::find(pc)?;
             let bias = table.row(pc, row)?.bias;
             let info = table.procedure(pc)?;
-            let handler = FrameHandler {
-                personality: info.handler,
+            let procedure = ProcedureInfo {
+                personality: PersonalityAddr::direct(info.handler),
                 lsda: info.lsda,
                 start: info.start_ip,
             };
-            Ok(EntryFacts { handler, bias })
+            Ok(EntryFacts { procedure, bias })
         };
         match facts() {
             Ok(facts) => Ok(Some(facts)),
@@ -307,7 +307,7 @@ impl GeneratedCode for RegisteredCode {
         }
     }
 
-    fn generation(&self) -> Option<u16> {
+    fn generation(&self, _pc: RuntimeAddr) -> Option<u16> {
         None
     }
 }

@@ -127,6 +127,8 @@ impl PackedForm {
 pub enum RegisterScope {
     /// All of them.
     All,
+    /// Those that calls preserve: the stack pointer, [`SavedRegisters`] and the code address.
+    Preserved,
     /// Those of a walk that keeps no others: the stack pointer, the frame pointer and the code
     /// address.
     StackAndFramePointer,

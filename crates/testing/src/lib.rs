@@ -15,6 +15,7 @@ mod callgrind;
 mod command;
 mod folder;
 mod go;
+mod moved_headers;
 pub mod packages;
 mod running;
 mod thorough;
@@ -29,6 +30,7 @@ pub use folder::{
     Folder, NOBODY, UserFolder, scratch, scratch_folder, set_age, set_mode, without_eh_frame,
 };
 pub use go::{STRIPPED, build_go};
+pub use moved_headers::move_headers;
 pub use running::{
     RunningProgram, await_state, await_that, kernel_core, limitless, send_signal, states,
 };

@@ -32,9 +32,11 @@ pub mod modules;
 pub mod native;
 mod row_numbers;
 mod row_rules;
+pub mod shared_word;
 #[cfg(feature = "local")]
 pub mod signal_codes;
 pub mod steps;
+pub mod versioned_words;
 pub mod walk;
 
 pub use cursor::{Cursor, RowLookup, Step, StepInfo};

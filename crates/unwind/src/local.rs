@@ -18,7 +18,8 @@
 //! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
 //! | [`OwnMemory::with_own_stack`], [`ReadableMemory`] | yes | no | stack pages; outside | no |
 //! | [`pool`] | yes | no | no | no |
-//! | [`OwnModules::bytes_from`], [`OwnModules::symbol`] | yes | no | no | no |
+//! | [`OwnModules::bytes_from`], [`OwnModules::symbol`], [`OwnModules::with_unwind_table`] | yes | no | no | no |
+//! | [`fork_safe_lock`] | no | no | if it is taken | its own |
 //! | [`rules::resize`], [`rules::begin`] | no | no | `mmap` | no |
 //! | [`rules::current`] | yes | no | no | no |
 //! | [`store::TableFolders::from_environment`], [`wants_native`] | no | no | no | no |
@@ -60,9 +61,9 @@ pub use cursor::{OwnCursor, OwnRegisterLocation, RegisterLocationArray, with_cur
 #[cfg(feature = "std")]
 pub use map_tables::{MappedTables, map_tables};
 pub use memory::OwnMemory;
-pub use modules::{LoadedModule, ModuleBytes, OwnModules};
+pub use modules::{LoadedModule, ModuleBytes, OwnModules, OwnUnwindTable};
 pub use sys::pool::{self, BufferPool, PooledBuffer};
-pub use sys::{ReadableMemory, SetOnce};
+pub use sys::{ReadableMemory, SetOnce, StackTrust, caller_registers, fork_safe_lock};
 pub use thread::{PrepareError, SignalRegisters, prepare_thread, walk, walk_from, with_memory};
 
 /// The ABI of the own process.

@@ -2,18 +2,27 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::shared_word::SharedWord;
+
 /// Up to `N` words, each with a number below `N`, which is a power of two. A word gets its number
 /// on first use and keeps it forever. Any number of threads may use them at once, without waiting.
 /// All zero, it is empty; zero is not a word, and not a number.
 #[derive(Debug)]
-pub(crate) struct RowNumbers<const N: usize>([AtomicU64; N]);
+pub(crate) struct RowNumbers<const N: usize, W = AtomicU64>([W; N]);
 
 impl<const N: usize> RowNumbers<N> {
+    pub(crate) const fn new() -> Self {
+        RowNumbers([const { AtomicU64::new(0) }; N])
+    }
+}
+
+impl<const N: usize, W: SharedWord> RowNumbers<N, W> {
     /// The limit of a number's distance from its first choice.
     const MAX_PROBES: usize = 16;
 
-    pub(crate) const fn new() -> Self {
-        RowNumbers([const { AtomicU64::new(0) }; N])
+    /// None, with words that are made by a function, which makes zero.
+    pub(crate) fn from_fn(zero: impl Fn() -> W) -> Self {
+        RowNumbers(core::array::from_fn(|_| zero()))
     }
 
     /// The number of a word, a new one if needed; `None` if there are too many.
@@ -30,13 +39,13 @@ impl<const N: usize> RowNumbers<N> {
             return false;
         };
         // Most numbers are found: a reader writes nothing.
-        let before = match slot.load(Ordering::Relaxed) {
-            0 => slot
-                .compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed)
-                .map_or_else(|other| other, |_| word),
-            before => before,
-        };
-        before == word
+        match slot.load(Ordering::Relaxed) {
+            0 => {
+                slot.replace(0, word, Ordering::Relaxed, Ordering::Relaxed)
+                    || slot.load(Ordering::Relaxed) == word
+            }
+            before => before == word,
+        }
     }
 
     /// The word with a number; zero if there is none. `None` from `N` on.

@@ -11,9 +11,11 @@
 mod cache;
 mod cached_row;
 mod locations;
+mod numbered_rules;
 
 pub use cache::{
     Arrival, CachedRule, EncodedRowBuffer, Generation, StepAddress, StepCache, StepRule,
 };
 pub use cached_row::CachedPackedRow;
 pub use locations::{REGISTERS, RegisterLocations, ResolvedLocation};
+pub use numbered_rules::NumberedRules;

@@ -5,13 +5,15 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_rows::RuntimeAddr;
+use unspool_unwind::call_with_caller_registers;
+use unspool_unwind::local::caller_registers::{CallerRegisters, continue_at};
 use unspool_unwind::local::{self, OwnCursor, OwnRegisterLocation, rules};
 use unspool_unwind::{InnermostFrame, OutOfMemory, RuleCacheSize, RuleCacheSizeError, WalkResult};
 
 use crate::arguments;
 use crate::codes;
 use crate::store;
-use crate::sys::context::{self, CallerContext, call_with_caller_context};
+use crate::sys::context::{self, CallerContext};
 
 /// `unspool_walk`.
 #[repr(C)]
@@ -104,17 +106,17 @@ pub unsafe extern "C" fn unspool_backtrace(
     count: usize,
     walk: *mut CWalk,
 ) -> usize {
-    call_with_caller_context!("rcx", backtrace)
+    call_with_caller_registers!("rcx", backtrace)
 }
 
 unsafe extern "C" fn backtrace(
     addresses: *mut RuntimeAddr,
     count: usize,
     walk: *mut CWalk,
-    context: &CallerContext,
+    caller: &CallerRegisters,
 ) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { backtrace_from(context, addresses, count, walk) }
+    unsafe { backtrace_from(&CallerContext(caller), addresses, count, walk) }
 }
 
 /// `unspool_backtrace_from`.
@@ -193,12 +195,13 @@ impl From<WalkResult> for CWalk {
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn unspool_cursor_here(cursor: *mut CCursor) {
-    call_with_caller_context!("rsi", cursor_here)
+    call_with_caller_registers!("rsi", cursor_here)
 }
 
-unsafe extern "C" fn cursor_here(cursor: *mut CCursor, context: &CallerContext) {
+unsafe extern "C" fn cursor_here(cursor: *mut CCursor, caller: &CallerRegisters) {
+    let frame = CallerContext(caller).cursor();
     // SAFETY: the caller's promise; an `OwnCursor` fits.
-    unsafe { cursor.cast::<OwnCursor>().write(context.cursor()) };
+    unsafe { cursor.cast::<OwnCursor>().write(frame) };
 }
 
 /// `unspool_cursor_from`.
@@ -429,9 +432,9 @@ pub extern "C" fn unspool_end_text(end: c_int) -> *const c_char {
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_resume(cursor: *const CCursor, result: u64) -> c_int {
     // SAFETY: the caller's promise.
-    match CallerContext::from_frame(unsafe { shown(cursor) }) {
+    match context::caller_registers(unsafe { shown(cursor) }) {
         // SAFETY: the caller's promise.
-        Some(saved) => unsafe { context::enter(&saved, result) },
+        Some(registers) => unsafe { continue_at(&registers, result, 0) },
         None => -1,
     }
 }

@@ -2,11 +2,11 @@
 
 use core::ffi::c_int;
 
-use unspool_rows::{CodeAddr, RuntimeAddr};
+use unspool_rows::RuntimeAddr;
 
 use crate::abi::UnwWord;
 use crate::context::UnwindContext;
-use crate::facts::FrameFacts;
+use crate::facts;
 
 /// `_Unwind_GetGR`: zero for an unknown register.
 ///
@@ -90,12 +90,13 @@ pub extern "C" fn get_data_rel_base(context: &UnwindContext) -> UnwWord {
     context.data_base
 }
 
-/// `_Unwind_FindEnclosingFunction`: zero if no entry covers the address.
+/// `_Unwind_FindEnclosingFunction`: zero if no entry covers the address. That is a return address
+/// for libgcc, and an instruction's for libunwind.
 #[cfg_attr(
     feature = "c-names",
     unsafe(export_name = "_Unwind_FindEnclosingFunction")
 )]
 pub extern "C" fn find_enclosing_function(ip: UnwWord) -> UnwWord {
-    let facts = FrameFacts::learn(CodeAddr::Instruction(RuntimeAddr(ip)));
-    facts.ok().flatten().map_or(0, |facts| facts.handler.start)
+    let behind = u64::from(cfg!(feature = "shared-object"));
+    facts::function_start(RuntimeAddr(ip.wrapping_sub(behind)))
 }

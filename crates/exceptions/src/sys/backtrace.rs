@@ -4,10 +4,10 @@
 use core::ffi::{c_int, c_void};
 
 use unspool_rows::RuntimeAddr;
-use unspool_unwind::local::ReadableMemory;
+use unspool_unwind::call_with_caller_registers;
+use unspool_unwind::local::caller_registers::CallerRegisters;
 
 use crate::abi::{END_OF_STACK, FATAL_PHASE1_ERROR, NO_REASON, ReasonCode, TraceFunction};
-use crate::sys::entry::call_with_frame;
 use crate::walk::{LandingFrame, LandingWalk};
 
 /// `_Unwind_Backtrace`. As with libgcc, the last frame has no entry: the one above the outermost,
@@ -22,21 +22,21 @@ pub unsafe extern "C-unwind" fn backtrace(
     visit: TraceFunction,
     argument: *mut c_void,
 ) -> ReasonCode {
-    call_with_frame!("rdx", trace)
+    call_with_caller_registers!("rdx", trace)
 }
 
 unsafe extern "C-unwind" fn trace(
     visit: TraceFunction,
     argument: *mut c_void,
-    frame: &LandingFrame,
+    frame: &CallerRegisters,
 ) -> ReasonCode {
-    let mut walk = LandingWalk::new(*frame, ReadableMemory::stack());
+    let mut walk = LandingWalk::new(LandingFrame::from(frame));
     loop {
         let Ok(rule) = walk.rule() else {
             return FATAL_PHASE1_ERROR;
         };
-        let (handler, _) = walk.handler();
-        let mut context = walk.context(&handler);
+        let (procedure, _) = rule.map_or_else(Default::default, |rule| walk.procedure(rule));
+        let mut context = walk.context(&procedure);
         // SAFETY: the conditions of `backtrace`.
         if unsafe { visit(&mut context, argument) } != NO_REASON {
             return FATAL_PHASE1_ERROR;
@@ -58,27 +58,23 @@ unsafe extern "C-unwind" fn trace(
 #[unsafe(export_name = "backtrace")]
 #[unsafe(naked)]
 pub unsafe extern "C" fn addresses(buffer: *mut RuntimeAddr, size: c_int) -> c_int {
-    call_with_frame!("rdx", write_addresses)
+    call_with_caller_registers!("rdx", write_addresses)
 }
 
 unsafe extern "C" fn write_addresses(
     buffer: *mut RuntimeAddr,
     size: c_int,
-    frame: &LandingFrame,
+    frame: &CallerRegisters,
 ) -> c_int {
-    let size = usize::try_from(size).unwrap_or(0);
-    if size == 0 {
-        return 0;
-    }
-    // SAFETY: the condition of `addresses`; an address has the representation of a pointer.
-    let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
-    let mut walk = LandingWalk::new(*frame, ReadableMemory::stack());
+    let mut walk = LandingWalk::new(LandingFrame::from(frame));
     let mut count = 0;
-    for address in addresses {
-        *address = RuntimeAddr(walk.frame.code);
+    while count < size {
+        let at = buffer.wrapping_add(usize::try_from(count).unwrap_or(0));
+        // SAFETY: the condition of `addresses`; an address has the representation of a pointer.
+        unsafe { at.write(RuntimeAddr(walk.frame.registers.code)) };
         count += 1;
         let is_left = matches!(walk.rule(), Ok(Some(rule)) if walk.step(rule).is_ok());
-        if !is_left || walk.frame.code == 0 {
+        if !is_left || walk.frame.registers.code == 0 {
             break;
         }
     }

@@ -1,62 +1,45 @@
-//! Capturing the registers of a caller, and entering landing pads.
+//! Entering landing pads.
 
 use core::arch::naked_asm;
 
-use crate::walk::LandingFrame;
-
-/// The body of a naked function that calls `$function` with its own arguments. `$argument` is
-/// replaced by a [`LandingFrame`] of its caller, as after the return.
-macro_rules! call_with_frame {
-    ($argument:literal, $function:path) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            "sub rsp, 72",
-            ".cfi_adjust_cfa_offset 72",
-            "mov [rsp], rbx",
-            "mov [rsp + 8], rbp",
-            "mov [rsp + 16], r12",
-            "mov [rsp + 24], r13",
-            "mov [rsp + 32], r14",
-            "mov [rsp + 40], r15",
-            "lea rax, [rsp + 80]",
-            "mov [rsp + 48], rax",
-            "mov rax, [rsp + 72]",
-            "mov [rsp + 56], rax",
-            "mov qword ptr [rsp + 64], 0",
-            concat!("mov ", $argument, ", rsp"),
-            "call {function}",
-            "add rsp, 72",
-            ".cfi_adjust_cfa_offset -72",
-            "ret",
-            ".cfi_endproc",
-            function = sym $function,
-        )
-    };
-}
-pub(super) use call_with_frame;
+use unspool_unwind::local::caller_registers::{CallerRegisters, continue_at};
 
 /// Continues in a frame, at its code address: a landing pad, with its two arguments. Landing pads
 /// expect nothing of other registers.
+///
+/// Debuggers stop here when they step over a call that throws: the probe `libgcc:unwind` has the
+/// stack pointer and the landing pad (SystemTap's notes, sys/sdt.h; gdb, "Exception Handling").
 ///
 /// # Safety
 ///
 /// The frame is of this thread and has not returned, and a landing pad of its function is at the
 /// address.
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn land(frame: &LandingFrame, first: u64, second: u64) -> ! {
+pub(super) unsafe extern "C" fn land(frame: &CallerRegisters, first: u64, second: u64) -> ! {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_undefined rip",
-        "mov rax, rsi",
-        "mov rbx, [rdi]",
-        "mov rbp, [rdi + 8]",
-        "mov r12, [rdi + 16]",
-        "mov r13, [rdi + 24]",
-        "mov r14, [rdi + 32]",
-        "mov r15, [rdi + 40]",
-        "mov rcx, [rdi + 56]",
-        "mov rsp, [rdi + 48]",
-        "jmp rcx",
+        "2: nop",
+        "jmp {continue_at}",
         ".cfi_endproc",
+        ".pushsection .note.stapsdt, \"\", @note",
+        ".balign 4",
+        ".4byte 4f - 3f, 7f - 5f, 3",
+        "3: .asciz \"stapsdt\"",
+        "4: .balign 4",
+        "5: .8byte 2b, _.stapsdt.base, 0",
+        ".asciz \"libgcc\"",
+        ".asciz \"unwind\"",
+        ".asciz \"8@48(%rdi) 8@56(%rdi)\"",
+        "7: .balign 4",
+        ".popsection",
+        // Tools that read notes compare its address with the file's.
+        ".pushsection .stapsdt.base, \"aGR\", @progbits, .stapsdt.base, comdat",
+        ".weak _.stapsdt.base",
+        ".hidden _.stapsdt.base",
+        "_.stapsdt.base: .space 1",
+        ".size _.stapsdt.base, 1",
+        ".popsection",
+        continue_at = sym continue_at,
     )
 }

@@ -1,8 +1,8 @@
 //! The phases of an unwind.
 
-use core::ffi::c_void;
-
-use unspool_unwind::local::ReadableMemory;
+use unspool_unwind::call_with_caller_registers;
+use unspool_unwind::local::StackTrust;
+use unspool_unwind::local::caller_registers::CallerRegisters;
 
 use crate::abi::{
     Actions, CLEANUP_PHASE, CONTINUE_UNWIND, END_OF_STACK, Exception, FATAL_PHASE1_ERROR,
@@ -12,8 +12,9 @@ use crate::abi::{
 };
 use crate::cache::FrameRule;
 use crate::facts::FrameAction;
-use crate::sys::entry::{call_with_frame, land};
-use crate::walk::{LandingFrame, LandingWalk};
+use crate::sys::entry::land;
+use crate::sys::personalities;
+use crate::walk::{LandingFrame, LandingWalk, WalkPosition};
 
 /// `_Unwind_RaiseException`.
 ///
@@ -23,7 +24,7 @@ use crate::walk::{LandingFrame, LandingWalk};
 #[cfg_attr(feature = "c-names", unsafe(export_name = "_Unwind_RaiseException"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn raise_exception(exception: *mut Exception) -> ReasonCode {
-    call_with_frame!("rsi", raise)
+    call_with_caller_registers!("rsi", raise)
 }
 
 /// `_Unwind_Resume`: called by a landing pad.
@@ -34,7 +35,7 @@ pub unsafe extern "C-unwind" fn raise_exception(exception: *mut Exception) -> Re
 #[cfg_attr(feature = "c-names", unsafe(export_name = "_Unwind_Resume"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn resume(exception: *mut Exception) -> ! {
-    call_with_frame!("rsi", resume_phase2)
+    call_with_caller_registers!("rsi", resume_phase2)
 }
 
 /// `_Unwind_Resume_or_Rethrow`.
@@ -45,7 +46,7 @@ pub unsafe extern "C-unwind" fn resume(exception: *mut Exception) -> ! {
 #[cfg_attr(feature = "c-names", unsafe(export_name = "_Unwind_Resume_or_Rethrow"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn resume_or_rethrow(exception: *mut Exception) -> ReasonCode {
-    call_with_frame!("rsi", raise_again)
+    call_with_caller_registers!("rsi", raise_again)
 }
 
 /// `_Unwind_ForcedUnwind`.
@@ -60,7 +61,7 @@ pub unsafe extern "C-unwind" fn forced_unwind(
     stop: StopFunction,
     argument: UnwWord,
 ) -> ReasonCode {
-    call_with_frame!("rcx", run_forced_unwind)
+    call_with_caller_registers!("rcx", run_forced_unwind)
 }
 
 /// `_Unwind_DeleteException`.
@@ -89,15 +90,13 @@ impl Unwind {
     ///
     /// # Safety
     ///
-    /// All frames of this stack are of functions that have not returned, and `frame` is in one
-    /// below those. `exception` is valid.
-    unsafe fn new(exception: *mut Exception, frame: *const LandingFrame) -> Unwind {
+    /// The functions of all frames of this stack have not returned; `frame` is the caller's.
+    /// `exception` is valid.
+    unsafe fn new(exception: *mut Exception, frame: &CallerRegisters) -> Unwind {
         // SAFETY: the caller's promise.
-        let memory = unsafe { ReadableMemory::trusted(frame.cast::<c_void>()) };
-        // SAFETY: as above.
-        let frame = unsafe { *frame };
+        let trust = unsafe { StackTrust::new() };
         Unwind {
-            walk: LandingWalk::new(frame, memory),
+            walk: LandingWalk::trusting(LandingFrame::from(frame), trust),
             exception,
         }
     }
@@ -108,7 +107,7 @@ impl Unwind {
     /// # Safety
     ///
     /// As [`raise_exception`].
-    unsafe fn search(&mut self) -> Result<LandingFrame, ReasonCode> {
+    unsafe fn search(&mut self) -> Result<WalkPosition, ReasonCode> {
         let mut first = None;
         loop {
             let rule = match self.walk.rule() {
@@ -116,13 +115,10 @@ impl Unwind {
                 Ok(None) => return Err(END_OF_STACK),
                 Err(_) => return Err(FATAL_PHASE1_ERROR),
             };
-            match rule.action() {
-                FrameAction::Continue => {}
-                FrameAction::CleanUp(_) => {
-                    first.get_or_insert(self.walk.frame);
-                }
-                FrameAction::Personality => {
-                    first.get_or_insert(self.walk.frame);
+            // Most frames: one test instead of three.
+            if !rule.is_passed() {
+                first.get_or_insert_with(|| self.walk.position());
+                if rule.action() == FrameAction::Personality {
                     // SAFETY: the caller's promise.
                     match unsafe { self.call_personality(rule, SEARCH_PHASE) } {
                         CONTINUE_UNWIND => {}
@@ -144,7 +140,7 @@ impl Unwind {
     /// As [`raise_exception`].
     unsafe fn clean_up(&mut self) -> ReasonCode {
         // SAFETY: the caller's promise.
-        let handler = unsafe { (*self.exception).private_2 };
+        let handling = unsafe { (*self.exception).private_2 };
         loop {
             let Ok(Some(rule)) = self.walk.rule() else {
                 return FATAL_PHASE2_ERROR;
@@ -154,7 +150,7 @@ impl Unwind {
                 // SAFETY: the frame's call site has this landing pad.
                 FrameAction::CleanUp(pad) => unsafe { self.clean_up_at(rule, pad) },
                 FrameAction::Personality => {
-                    let is_handler = self.walk.frame.identity() == handler;
+                    let is_handler = self.walk.frame.identity() == handling;
                     let action = if is_handler {
                         CLEANUP_PHASE | HANDLER_FRAME
                     } else {
@@ -196,8 +192,9 @@ impl Unwind {
             if rule.is_none() {
                 action |= TO_END_OF_STACK;
             }
-            let (handler, _) = self.walk.handler();
-            let mut context = self.walk.context(&handler);
+            let (procedure, _) =
+                rule.map_or_else(Default::default, |rule| self.walk.procedure(rule));
+            let mut context = self.walk.context(&procedure);
             // SAFETY: the caller's promise.
             let reason = unsafe { stop(VERSION, action, class, exception, &mut context, argument) };
             let Some(rule) = rule.filter(|_| reason == NO_REASON) else {
@@ -231,14 +228,14 @@ impl Unwind {
     /// As [`raise_exception`].
     #[inline(never)]
     unsafe fn call_personality(&mut self, rule: FrameRule, action: Actions) -> ReasonCode {
-        let (handler, _) = self.walk.handler();
-        let address = usize::try_from(handler.personality).unwrap_or(0);
+        let (procedure, _) = self.walk.procedure(rule);
+        let address = usize::try_from(personalities::routine(procedure.personality)).unwrap_or(0);
         // SAFETY: null, or a function of this type, as unwind tables name it.
         let personality = unsafe { core::mem::transmute::<usize, Option<Personality>>(address) };
         let Some(personality) = personality else {
             return CONTINUE_UNWIND;
         };
-        let mut context = self.walk.context(&handler);
+        let mut context = self.walk.context(&procedure);
         // SAFETY: the caller's promise.
         let class = unsafe { (*self.exception).class };
         // SAFETY: the frame's language is responsible for its personality routine.
@@ -248,7 +245,7 @@ impl Unwind {
             context.install(&mut self.walk.frame);
             let [first, second, ..] = context.registers;
             // SAFETY: the personality routine has set the context to a landing pad.
-            unsafe { land(&self.walk.frame, first, second) }
+            unsafe { land(&self.walk.frame.registers, first, second) }
         }
         reason
     }
@@ -261,16 +258,16 @@ impl Unwind {
     /// It is the landing pad of the frame's call site.
     unsafe fn clean_up_at(&mut self, rule: FrameRule, pad: u64) -> ! {
         self.walk.pop_arguments(rule);
-        self.walk.frame.code = pad;
+        self.walk.frame.registers.code = pad;
         let exception = self.exception.expose_provenance() as u64;
         // SAFETY: the caller's promise.
-        unsafe { land(&self.walk.frame, exception, 0) }
+        unsafe { land(&self.walk.frame.registers, exception, 0) }
     }
 }
 
 unsafe extern "C-unwind" fn raise(
     exception: *mut Exception,
-    frame: *const LandingFrame,
+    frame: &CallerRegisters,
 ) -> ReasonCode {
     // SAFETY: the conditions of `raise_exception`: the frame is its caller's.
     let mut unwind = unsafe { Unwind::new(exception, frame) };
@@ -284,7 +281,7 @@ unsafe extern "C-unwind" fn raise(
     fields.stop = None;
     fields.private_2 = unwind.walk.frame.identity();
     // The frames before have nothing to do. No code ran since then except personality routines.
-    unwind.walk.frame = first;
+    unwind.walk.return_to(&first);
     // SAFETY: as above.
     unsafe { unwind.clean_up() }
 }
@@ -293,7 +290,7 @@ unsafe extern "C-unwind" fn run_forced_unwind(
     exception: *mut Exception,
     stop: StopFunction,
     argument: UnwWord,
-    frame: *const LandingFrame,
+    frame: &CallerRegisters,
 ) -> ReasonCode {
     // SAFETY: the conditions of `forced_unwind`.
     let fields = unsafe { &mut *exception };
@@ -305,10 +302,7 @@ unsafe extern "C-unwind" fn run_forced_unwind(
     unsafe { unwind.clean_up_until(stop) }
 }
 
-unsafe extern "C-unwind" fn resume_phase2(
-    exception: *mut Exception,
-    frame: *const LandingFrame,
-) -> ! {
+unsafe extern "C-unwind" fn resume_phase2(exception: *mut Exception, frame: &CallerRegisters) -> ! {
     // SAFETY: the conditions of `resume`: the frame is its caller's.
     let mut unwind = unsafe { Unwind::new(exception, frame) };
     // SAFETY: as above.
@@ -324,7 +318,7 @@ unsafe extern "C-unwind" fn resume_phase2(
 
 unsafe extern "C-unwind" fn raise_again(
     exception: *mut Exception,
-    frame: *const LandingFrame,
+    frame: &CallerRegisters,
 ) -> ReasonCode {
     // SAFETY: the conditions of `resume_or_rethrow`.
     let Some(stop) = (unsafe { (*exception).stop }) else {

@@ -1,168 +1,173 @@
 //! The FDEs that the program has registered for generated code, by address.
 //!
-//! They are in one sorted table, which a lock protects from two writers. Readers take no lock: they
-//! read again if the version has changed meanwhile. A table that is full is replaced by one twice
-//! as large, and its memory is never returned, so a reader may still read it. All tables together
-//! take twice the memory of the last.
+//! They are in a search tree, which a lock protects from two writers. A writer that links a node
+//! makes the version odd meanwhile. Readers take no lock: they read again if the version has
+//! changed. All else that a writer does, such as reading entries, needs no odd version. The memory of
+//! nodes is never returned to the system, so a reader may still read a node that was removed.
 //!
-//! A child that is forked while another thread registers may miss that code, or others of its
-//! section.
+//! A forked child may have been left a tree that another thread was changing. The first reader or
+//! writer that sees this links all nodes anew. FDEs of a section that was being registered may be
+//! missing then.
 //!
-//! Reading is async-signal-safe. A handler that interrupts a registration in its own thread finds
-//! nothing.
+//! Facts of generated code are true until code is removed, from one of [`PARTS`] parts of the
+//! address space. Removals in each are counted.
+//!
+//! Reading is async-signal-safe. A handler that has interrupted its own thread while that made the
+//! version odd finds nothing.
 
 use core::hint;
-use core::mem::size_of;
-use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 
-use unspool_cfi::{CfiSection, Cie, ParsedFde, SectionKind};
+use unspool_cfi::byte_reader::ByteReader;
+use unspool_cfi::{CfiEntry, CfiSection, Cie, ParsedFde, SectionKind};
 use unspool_rows::{LoadBias, Row, RuntimeAddr, Vaddr};
 use unspool_unwind::local::ABI;
+use unspool_unwind::local::fork_safe_lock::{self, ForkSafeLock, LockHolder};
 use unspool_unwind::local::pool::with_evaluator;
 
-use crate::facts::{BadEntry, EntryFacts, FrameHandler, resolved};
+use crate::facts::{BadEntry, EntryFacts, ProcedureInfo};
 use crate::generated_code::GeneratedCode;
+use crate::sys::address_tree::{AddressNode, AddressTree, NodeLink};
 use crate::walk;
 
 /// The registered FDEs.
 #[derive(Debug)]
 pub struct RegisteredFdes {
-    /// The ID of the process with a thread that changes the table, or zero.
-    writer: AtomicI32,
-    /// Odd while the table is changed.
+    lock: ForkSafeLock,
+    /// Odd while a tree is changed.
     version: AtomicU64,
-    table: AtomicPtr<FdeTable>,
-    /// The number of times that code was removed.
-    removals: AtomicU64,
+    /// FDEs by their first address: one past the last, the FDE's address, [`NodeState`].
+    fdes: AddressTree,
+    /// Registrations by what was registered: the program's object, the form, the state.
+    /// Their nodes have lists of FDEs.
+    registrations: AddressTree,
+    blocks: AtomicPtr<NodeBlock>,
+    /// Nodes without a use.
+    free: NodeLink,
+    /// Whether there is a registration whose FDEs are not read yet.
+    is_any_pending: AtomicBool,
+    /// The number of removals in each part.
+    removals: [AtomicU64; PARTS],
 }
 
-/// The head of a table; its capacity of [`RegisteredFde`]s follows.
+/// The number of parts of the address space: pages are distributed among them.
+const PARTS: usize = 64;
+
+/// The number of removals after which facts would be taken for true again.
+const GENERATIONS: u64 = 1 << 15;
+
+const PAGE_BITS: u32 = 12;
+
+/// What a node is used for. Zero is [`NodeState::Free`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+enum NodeState {
+    Free,
+    Fde,
+    Registration,
+    /// A registration whose FDEs are read when one is looked for.
+    Pending,
+}
+
+/// Memory for nodes.
 #[derive(Debug)]
-struct FdeTable {
-    capacity: usize,
-    /// At most the capacity.
-    count: AtomicUsize,
+#[repr(C)]
+struct NodeBlock {
+    next: AtomicPtr<NodeBlock>,
+    nodes: [AddressNode; NodeBlock::NODES],
 }
 
-#[derive(Debug)]
-struct RegisteredFde {
-    start: AtomicU64,
-    end: AtomicU64,
-    fde: AtomicU64,
-    /// What it was registered by.
-    section: AtomicU64,
-    /// The program's object for it, or zero.
-    object: AtomicU64,
+impl NodeBlock {
+    const NODES: usize = 255;
 }
 
-/// The words of a [`RegisteredFde`].
-type FdeWords = [u64; 5];
+/// The forms of a registration. LLVM's unwinder has FDEs registered one by one.
+const FDE: u64 = 0;
+const SECTION: u64 = 1;
+const LIST: u64 = 2;
 
-impl RegisteredFde {
-    fn words(&self) -> [&AtomicU64; 5] {
-        [
-            &self.start,
-            &self.end,
-            &self.fde,
-            &self.section,
-            &self.object,
-        ]
-    }
-
-    fn load(&self) -> FdeWords {
-        self.words().map(|word| word.load(Ordering::Relaxed))
-    }
-
-    fn store(&self, values: FdeWords) {
-        for (word, value) in self.words().into_iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-}
-
-/// By what a program registers FDEs, and its object for them.
+/// What a program registers.
 #[derive(Debug, Clone, Copy)]
-struct Registration {
-    section: u64,
-    object: u64,
+pub enum Registered {
+    /// A section that begins with a CIE, or a single FDE.
+    SectionOrFde(u64),
+    /// A section up to a zero length. If a linker has merged CIEs, it may begin with an FDE.
+    Section(u64),
+    /// A list of sections that ends with a null pointer.
+    List(u64),
 }
 
-/// Entries that are being registered.
-struct RegisteredEntries {
-    bytes: Range<u64>,
-    /// The only FDE among them that counts: LLVM's unwinder has FDEs registered one by one.
-    fde: Option<u64>,
+/// When the FDEs of a registration are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadTime {
+    /// At once.
+    Now,
+    /// When an address is looked up: programs register their own sections on starting.
+    LookUp,
 }
 
 impl RegisteredFdes {
-    const FIRST_CAPACITY: usize = 100;
-
-    /// The limit of a reader's tries: a writer that it has interrupted does not end.
-    const MAX_TRIES: u32 = 1 << 16;
+    /// The limit of a reader's tries before it sleeps.
+    const MAX_SPINS: u64 = 100;
 
     /// None.
     #[must_use]
     pub const fn new() -> RegisteredFdes {
         RegisteredFdes {
-            writer: AtomicI32::new(0),
+            lock: ForkSafeLock::new(),
             version: AtomicU64::new(0),
-            table: AtomicPtr::new(ptr::null_mut()),
-            removals: AtomicU64::new(0),
+            fdes: AddressTree::new(),
+            registrations: AddressTree::new(),
+            blocks: AtomicPtr::new(ptr::null_mut()),
+            free: NodeLink::none(),
+            is_any_pending: AtomicBool::new(false),
+            removals: [const { AtomicU64::new(0) }; PARTS],
         }
-    }
-
-    fn entries(&self) -> &[RegisteredFde] {
-        // SAFETY: null, or a table that is never unmapped.
-        let Some(table) = (unsafe { self.table.load(Ordering::Acquire).as_ref() }) else {
-            return &[];
-        };
-        table.used()
-    }
-
-    /// The words of the FDE that covers an address.
-    fn find(&self, pc: u64) -> Option<FdeWords> {
-        for _ in 0..RegisteredFdes::MAX_TRIES {
-            let version = self.version.load(Ordering::Acquire);
-            if version.is_multiple_of(2) {
-                let entries = self.entries();
-                let after = entries.partition_point(|it| it.start.load(Ordering::Relaxed) <= pc);
-                let found = entries.get(after.wrapping_sub(1)).map(RegisteredFde::load);
-                // The version is read again after all these loads.
-                fence(Ordering::Acquire);
-                if self.version.load(Ordering::Relaxed) == version {
-                    return found.filter(|[_, end, ..]| pc < *end);
-                }
-            }
-            hint::spin_loop();
-        }
-        None
     }
 
     /// The addresses of the FDE that covers an address, and of its function.
     #[must_use]
     pub fn fde_and_start(&self, pc: u64) -> Option<(u64, u64)> {
-        let [start, _, fde, ..] = self.find(pc)?;
-        Some((fde, start))
+        if self.is_any_pending.load(Ordering::Relaxed) && !self.is_interrupted() {
+            self.lock.with(|| self.repair(), || self.read_pending());
+        }
+        for spins in 0_u64.. {
+            let version = self.version.load(Ordering::Acquire);
+            if version.is_multiple_of(2) {
+                let found = self.fdes.last_up_to(pc).map(|node| {
+                    let [end, fde, _] = node
+                        .words
+                        .each_ref()
+                        .map(|word| word.load(Ordering::Relaxed));
+                    (node.key.load(Ordering::Relaxed), end, fde)
+                });
+                // The version is read again after all these loads.
+                fence(Ordering::Acquire);
+                if self.version.load(Ordering::Relaxed) == version {
+                    let (start, _, fde) = found.filter(|(_, end, _)| pc < *end)?;
+                    return Some((fde, start));
+                }
+            }
+            match self.lock.holder() {
+                LockHolder::ThisThread => return None,
+                LockHolder::ParentsThread => self.lock.with(|| self.repair(), || ()),
+                LockHolder::Nobody | LockHolder::OtherThread if spins < Self::MAX_SPINS => {
+                    hint::spin_loop();
+                }
+                LockHolder::Nobody | LockHolder::OtherThread => fork_safe_lock::wait(),
+            }
+        }
+        None
     }
 
-    /// Runs `change` as the only writer.
+    /// Whether this is a handler that has interrupted a writer.
+    fn is_interrupted(&self) -> bool {
+        self.lock.holder() == LockHolder::ThisThread
+    }
+
+    /// Changes a tree, as the holder of the lock.
     fn change(&self, change: impl FnOnce()) {
-        // SAFETY: takes nothing, cannot fail.
-        let own = unsafe { libc::getpid() };
-        let take = |from| {
-            let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
-            self.writer.compare_exchange(from, own, taken, not)
-        };
-        // A parent's thread that was writing at the fork is not in the child.
-        while let Err(holder) = take(0) {
-            if holder != own && take(holder).is_ok() {
-                break;
-            }
-            // SAFETY: takes nothing.
-            unsafe { libc::sched_yield() };
-        }
         let version = self.version.load(Ordering::Relaxed) | 1;
         self.version.store(version, Ordering::Relaxed);
         // The changes must not be visible before the odd version.
@@ -170,144 +175,237 @@ impl RegisteredFdes {
         change();
         self.version
             .store(version.wrapping_add(1), Ordering::Release);
-        self.writer.store(0, Ordering::Release);
     }
 
-    /// Registers the FDEs of a section, up to a zero length, or a single FDE.
+    /// Registers FDEs, and the program's object for them.
     ///
     /// # Safety
     ///
     /// They are valid, and stay as they are until [`RegisteredFdes::deregister`].
-    pub unsafe fn register(&self, section: u64, object: u64) {
-        let registration = Registration { section, object };
-        // SAFETY: the caller's promise.
-        let Some(entries) = (unsafe { registered_entries(section) }) else {
-            return;
+    pub unsafe fn register(&self, registered: Registered, object: u64, time: ReadTime) {
+        let (key, form) = match registered {
+            // SAFETY: the caller's promise.
+            Registered::SectionOrFde(entry) => match unsafe { header(entry) } {
+                None => return,
+                Some((_, _, 0)) => (entry, SECTION),
+                Some(_) => (entry, FDE),
+            },
+            Registered::Section(section) => (section, SECTION),
+            Registered::List(list) => (list, LIST),
         };
-        self.change(|| self.insert_all(registration, entries));
+        let register = || {
+            let Some(registration) = self.node(key, [object, form]) else {
+                return;
+            };
+            set_state(registration, NodeState::Pending);
+            self.change(|| self.registrations.insert(registration));
+            match time {
+                ReadTime::Now => self.read_fdes(registration),
+                ReadTime::LookUp => self.is_any_pending.store(true, Ordering::Relaxed),
+            }
+        };
+        self.lock.with(|| self.repair(), register);
     }
 
-    /// The same for a list of sections that ends with a null pointer; they are deregistered by the
-    /// list's address.
-    ///
-    /// # Safety
-    ///
-    /// As [`RegisteredFdes::register`].
-    pub unsafe fn register_list(&self, list: *const u64, object: u64) {
-        let registration = Registration {
-            section: list.expose_provenance() as u64,
-            object,
-        };
+    /// Reads the FDEs of all pending registrations.
+    fn read_pending(&self) {
+        let pending = self
+            .nodes()
+            .filter(|node| state(node) == NodeState::Pending);
+        pending.for_each(|registration| self.read_fdes(registration));
+        self.is_any_pending.store(false, Ordering::Relaxed);
+    }
+
+    /// Reads the FDEs of a registration.
+    fn read_fdes(&self, registration: &'static AddressNode) {
+        set_state(registration, NodeState::Registration);
+        let key = registration.key.load(Ordering::Relaxed);
+        let [_, form, _] = &registration.words;
+        match form.load(Ordering::Relaxed) {
+            FDE => return self.insert(registration, key),
+            SECTION => return self.read_section(registration, key),
+            _ => {}
+        }
+        let list = pointer::<u64>(key);
         for at in 0.. {
-            // SAFETY: the caller's promise: the null pointer was not reached.
-            let section = unsafe { list.wrapping_add(at).read() };
-            if section == 0 {
-                return;
-            }
-            // SAFETY: the caller's promise.
-            if let Some(entries) = unsafe { registered_entries(section) } {
-                self.change(|| self.insert_all(registration, entries));
+            // SAFETY: `register`'s condition: the null pointer was not reached.
+            match unsafe { list.wrapping_add(at).read() } {
+                0 => return,
+                section => self.read_section(registration, section),
             }
         }
     }
 
-    fn insert_all(&self, registration: Registration, entries: RegisteredEntries) {
-        let start = entries.bytes.start;
-        // SAFETY: `registered_entries` has read their lengths.
-        let section = unsafe { section(entries.bytes) };
-        for (offset, entry) in section.entries() {
-            let address = start.wrapping_add(offset);
-            let counts = entries.fde.is_none_or(|only| only == address);
-            let fde = entry.ok().filter(|_| counts).and_then(|entry| {
-                let cie = Cie::parse_at(&section, entry.cie?).ok()?;
-                ParsedFde::parse(&section, &cie, entry).ok()
-            });
-            // A linker has dropped the function at 0.
-            if let Some(fde) = fde
-                && fde.start.0 != 0
-                && fde.start < fde.end
-            {
-                let Registration { section, object } = registration;
-                self.insert([fde.start.0, fde.end.0, address, section, object]);
+    fn read_section(&self, registration: &'static AddressNode, section: u64) {
+        let mut at = section;
+        // SAFETY: `register`'s condition: the terminator was not reached.
+        while let Some((end, _, id)) = unsafe { header(at) } {
+            if id != 0 {
+                self.insert(registration, at);
             }
+            at = end;
         }
     }
 
     /// Inserts an FDE; there may be no memory for it.
-    fn insert(&self, new: FdeWords) {
-        let [start, ..] = new;
-        let Some(table) = self.table_with_room() else {
+    fn insert(&self, registration: &'static AddressNode, address: u64) {
+        // SAFETY: `register`'s condition.
+        let Some(parts) = (unsafe { FdeParts::parse(address) }) else {
             return;
         };
-        let count = table.count.load(Ordering::Relaxed);
-        let (all, used) = (table.all(), table.used());
-        let at = used.partition_point(|it| it.start.load(Ordering::Relaxed) <= start);
-        table.count.store(count + 1, Ordering::Relaxed);
-        for (from, to) in used.iter().zip(all.iter().skip(1)).skip(at).rev() {
-            to.store(from.load());
-        }
-        if let Some(place) = all.get(at) {
-            place.store(new);
+        let (start, end) = (parts.fde.start.0, parts.fde.end.0);
+        // A linker has dropped the function at 0.
+        if start != 0
+            && start < end
+            && let Some(node) = self.node(start, [end, address])
+        {
+            node.first.set(Some(registration));
+            registration.first.push(node);
+            set_state(node, NodeState::Fde);
+            self.change(|| self.fdes.insert(node));
         }
     }
 
-    /// The table, replaced by a larger one if it is full.
-    fn table_with_room(&self) -> Option<&FdeTable> {
-        // SAFETY: null, or a table that is never unmapped.
-        let table = unsafe { self.table.load(Ordering::Relaxed).as_ref() };
-        let capacity = match table {
-            Some(table) if table.used().len() < table.capacity => return Some(table),
-            Some(table) => table.capacity.checked_mul(2)?,
-            None => RegisteredFdes::FIRST_CAPACITY,
+    /// Removes the last registration of a section, an FDE or a list; returns the program's object
+    /// for it, or zero.
+    pub fn deregister(&self, key: u64) -> u64 {
+        let remove = || {
+            let registration = self.registrations.last_up_to(key);
+            let registered = |node: &&AddressNode| node.key.load(Ordering::Relaxed) == key;
+            let Some(registration) = registration.filter(registered) else {
+                return 0;
+            };
+            let [object, ..] = &registration.words;
+            let object = object.load(Ordering::Relaxed);
+            while let Some(node) = registration.first.pop() {
+                set_state(node, NodeState::Free);
+                self.change(|| self.fdes.remove(node));
+                let [end, ..] = &node.words;
+                let end = end.load(Ordering::Relaxed);
+                self.count_removal(node.key.load(Ordering::Relaxed)..end);
+                self.free.push(node);
+            }
+            set_state(registration, NodeState::Free);
+            self.change(|| self.registrations.remove(registration));
+            self.free.push(registration);
+            object
         };
-        let larger = FdeTable::allocate(capacity)?;
-        let used = table.map(FdeTable::used).unwrap_or_default();
-        for (from, to) in used.iter().zip(larger.all()) {
-            to.store(from.load());
-        }
-        larger.count.store(used.len(), Ordering::Relaxed);
-        self.table
-            .store(ptr::from_ref(larger).cast_mut(), Ordering::Release);
-        Some(larger)
+        self.lock.with(|| self.repair(), remove)
     }
 
-    /// Removes what was registered by an address; returns the object of that, or zero.
-    pub fn deregister(&self, section: u64) -> u64 {
-        let (mut object, mut removals) = (0, 1);
-        self.change(|| {
-            let entries = self.entries();
-            let mut kept = 0;
-            for entry in entries {
-                let words = entry.load();
-                let [_, _, _, registered, its_object] = words;
-                if registered == section {
-                    object = its_object;
-                    continue;
-                }
-                if let Some(to) = entries.get(kept) {
-                    to.store(words);
-                }
-                kept += 1;
+    /// Facts of code in the parts of a range are true no longer, before other code can be registered
+    /// there. A reader that sees the new number finds the changed tree.
+    fn count_removal(&self, code: core::ops::Range<u64>) {
+        let pages = code.start >> PAGE_BITS..=(code.end - 1) >> PAGE_BITS;
+        for page in pages.take(PARTS) {
+            let removals = self.removals_in(page);
+            // Before a number returns that facts may have, twice: the first time, a slow thread may
+            // keep some afterwards.
+            if (removals.load(Ordering::Relaxed) + 1).is_multiple_of(GENERATIONS / 2) {
+                walk::clear_cache();
             }
-            // SAFETY: null, or a table that is never unmapped.
-            if let Some(table) = unsafe { self.table.load(Ordering::Relaxed).as_ref() } {
-                table.count.store(kept, Ordering::Relaxed);
-            }
-            // Before other code can be registered at these addresses. Readers that see the number
-            // read the table again.
-            removals = self
-                .removals
-                .fetch_add(1, Ordering::Release)
-                .wrapping_add(1);
-        });
-        if removals.is_multiple_of(GENERATIONS) {
-            walk::forget();
+            removals.fetch_add(1, Ordering::Release);
         }
-        object
+    }
+
+    fn removals_in(&self, page: u64) -> &AtomicU64 {
+        const FIRST: usize = 0;
+        let part = usize::try_from(page).unwrap_or(FIRST) % PARTS;
+        let [first, ..] = &self.removals;
+        self.removals.get(part).unwrap_or(first)
+    }
+
+    /// All nodes, used or not.
+    fn nodes(&self) -> impl Iterator<Item = &'static AddressNode> + use<> {
+        // SAFETY: null, or a block that is never unmapped.
+        let block = |link: &AtomicPtr<NodeBlock>| unsafe {
+            link.load(Ordering::Relaxed)
+                .cast_const()
+                .as_ref::<'static>()
+        };
+        let blocks = core::iter::successors(block(&self.blocks), move |last| block(&last.next));
+        blocks.flat_map(|block| &block.nodes)
+    }
+
+    /// A node with these words; `None` without memory.
+    fn node(&self, key: u64, [first, second]: [u64; 2]) -> Option<&'static AddressNode> {
+        if self.free.get().is_none() {
+            self.add_block();
+        }
+        let node = self.free.pop()?;
+        let to = [&node.key].into_iter().chain(&node.words);
+        for (to, word) in to.zip([key, first, second, NodeState::Free as u64]) {
+            to.store(word, Ordering::Relaxed);
+        }
+        node.first.set(None);
+        Some(node)
+    }
+
+    /// Gets new memory, which is never returned.
+    fn add_block(&self) {
+        let bytes = size_of::<NodeBlock>();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory.
+        let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if memory == libc::MAP_FAILED {
+            return;
+        }
+        let memory = memory.cast::<NodeBlock>();
+        // SAFETY: it is large enough, and aligned to a page; zero is a value of the type.
+        let block: &'static NodeBlock = unsafe { &*memory };
+        let before = self.blocks.load(Ordering::Relaxed);
+        block.next.store(before, Ordering::Relaxed);
+        self.blocks.store(memory, Ordering::Relaxed);
+        block.nodes.iter().for_each(|node| self.free.push(node));
+    }
+
+    /// Links all nodes anew: the process was forked while another thread changed something.
+    fn repair(&self) {
+        self.change(|| {
+            self.fdes.clear();
+            self.registrations.clear();
+            self.free.set(None);
+            let registrations = || {
+                self.nodes().filter(|node| {
+                    matches!(state(node), NodeState::Registration | NodeState::Pending)
+                })
+            };
+            for registration in registrations() {
+                registration.first.set(None);
+                self.registrations.insert(registration);
+            }
+            for node in self.nodes() {
+                match state(node) {
+                    NodeState::Free => self.free.push(node),
+                    NodeState::Fde => {
+                        if let Some(registration) = node.first.get() {
+                            registration.first.push(node);
+                        }
+                        self.fdes.insert(node);
+                    }
+                    NodeState::Registration | NodeState::Pending => {}
+                }
+            }
+        });
     }
 }
 
-const GENERATIONS: u64 = 1 << 15;
+fn state(node: &AddressNode) -> NodeState {
+    let [.., state] = &node.words;
+    match state.load(Ordering::Relaxed) {
+        1 => NodeState::Fde,
+        2 => NodeState::Registration,
+        3 => NodeState::Pending,
+        _ => NodeState::Free,
+    }
+}
+
+/// Sets a node's state. A forked child sees it after the words that it speaks of.
+fn set_state(node: &AddressNode, state: NodeState) {
+    let [.., word] = &node.words;
+    word.store(state as u64, Ordering::Release);
+}
 
 impl Default for RegisteredFdes {
     fn default() -> Self {
@@ -315,46 +413,8 @@ impl Default for RegisteredFdes {
     }
 }
 
-impl FdeTable {
-    /// An empty table in new memory, which is never returned.
-    fn allocate(capacity: usize) -> Option<&'static FdeTable> {
-        let bytes = capacity.checked_mul(size_of::<RegisteredFde>())?;
-        let bytes = bytes.checked_add(size_of::<FdeTable>())?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory.
-        let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
-        if memory == libc::MAP_FAILED {
-            return None;
-        }
-        let table = memory.cast::<FdeTable>();
-        // SAFETY: the memory is large enough, and aligned to a page.
-        unsafe {
-            table.write(FdeTable {
-                capacity,
-                count: AtomicUsize::new(0),
-            });
-        }
-        // SAFETY: it was written.
-        Some(unsafe { &*table })
-    }
-
-    /// All places. Zero is a value of each.
-    fn all(&self) -> &[RegisteredFde] {
-        let first = ptr::from_ref(self).wrapping_add(1).cast::<RegisteredFde>();
-        // SAFETY: `allocate` has mapped them behind the head, whose size is a multiple of their
-        // alignment.
-        unsafe { core::slice::from_raw_parts(first, self.capacity) }
-    }
-
-    fn used(&self) -> &[RegisteredFde] {
-        let count = self.count.load(Ordering::Acquire);
-        self.all().get(..count).unwrap_or_default()
-    }
-}
-
 impl GeneratedCode for RegisteredFdes {
-    fn entry(
+    fn row_and_entry(
         &self,
         pc: RuntimeAddr,
         row: &mut Row<'static>,
@@ -363,34 +423,66 @@ impl GeneratedCode for RegisteredFdes {
             return Ok(None);
         };
         // SAFETY: it is registered, so it and its CIE are valid.
-        let bytes = unsafe { with_cie(fde) };
-        // SAFETY: as above.
-        let section = unsafe { section(bytes.clone()) };
-        let entry = section.entry(fde.wrapping_sub(bytes.start));
-        let entry = entry.ok().flatten().ok_or(BadEntry)?;
-        let cie = Cie::parse_at(&section, entry.cie.ok_or(BadEntry)?).map_err(|_| BadEntry)?;
-        let fde = ParsedFde::parse(&section, &cie, entry).map_err(|_| BadEntry)?;
+        let parts = unsafe { FdeParts::parse(fde) }.ok_or(BadEntry)?;
         let bias = LoadBias(0);
-        let handler = FrameHandler {
-            personality: resolved(bias, cie.personality)?,
-            lsda: resolved(bias, fde.lsda)?,
-            start: fde.start.0,
-        };
+        let procedure =
+            ProcedureInfo::new(bias, parts.fde.start, parts.cie.personality, parts.fde.lsda)?;
         with_evaluator(|evaluator| {
-            let rows = evaluator.rows_of(&section, &cie, &fde);
+            let rows =
+                evaluator.rows_of_parts(&parts.cie_section, &parts.section, &parts.cie, &parts.fde);
             let mut rows = rows.map_err(|_| BadEntry)?;
             while let Some(range) = rows.advance().map_err(|_| BadEntry)? {
                 if range.start.0 <= pc.0 && pc.0 < range.end.0 {
                     row.assign(rows.row());
-                    return Ok(Some(EntryFacts { handler, bias }));
+                    return Ok(Some(EntryFacts { procedure, bias }));
                 }
             }
             Ok(None)
         })
     }
 
-    fn generation(&self) -> Option<u16> {
-        u16::try_from(self.removals.load(Ordering::Acquire) % GENERATIONS).ok()
+    fn generation(&self, pc: RuntimeAddr) -> Option<u16> {
+        let removals = self.removals_in(pc.0 >> PAGE_BITS);
+        u16::try_from(removals.load(Ordering::Acquire) % GENERATIONS).ok()
+    }
+}
+
+/// An FDE and its CIE, each as a section of its own: what is between them may be anything.
+struct FdeParts {
+    section: CfiSection<'static>,
+    cie_section: CfiSection<'static>,
+    cie: Cie<'static>,
+    fde: ParsedFde<'static>,
+}
+
+impl FdeParts {
+    /// `None` if one of them is bad.
+    ///
+    /// # Safety
+    ///
+    /// An FDE is at the address; it and its CIE stay as they are.
+    unsafe fn parse(address: u64) -> Option<FdeParts> {
+        // SAFETY: the caller's promise.
+        let (end, id_address, id) = unsafe { header(address) }?;
+        // SAFETY: as above.
+        let section = unsafe { section_of(address, end) };
+        let cie_address = id_address.wrapping_sub(i64::from(id).cast_unsigned());
+        // SAFETY: as above: an FDE has a CIE.
+        let (cie_end, ..) = unsafe { header(cie_address) }?;
+        // SAFETY: as above.
+        let cie_section = unsafe { section_of(cie_address, cie_end) };
+        let cie = Cie::parse_at(&cie_section, 0).ok()?;
+        let body = id_address.wrapping_add(4).wrapping_sub(address);
+        let length = section.data.len() as u64;
+        let body = ByteReader::new(section.data, body, length, ABI.endian);
+        let entry = CfiEntry::new(0, Some(0), body);
+        let fde = ParsedFde::parse(&section, &cie, entry).ok()?;
+        Some(FdeParts {
+            section,
+            cie_section,
+            cie,
+            fde,
+        })
     }
 }
 
@@ -399,14 +491,13 @@ impl GeneratedCode for RegisteredFdes {
 /// # Safety
 ///
 /// They are mapped, and not written to.
-unsafe fn section(bytes: Range<u64>) -> CfiSection<'static> {
-    let length = usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0);
-    // SAFETY: the caller's promise.
-    let data = unsafe { core::slice::from_raw_parts(pointer(bytes.start), length) };
+unsafe fn section_of(start: u64, end: u64) -> CfiSection<'static> {
+    let length = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
     CfiSection {
         kind: SectionKind::EhFrame,
-        data,
-        address: Vaddr(bytes.start),
+        // SAFETY: the caller's promise.
+        data: unsafe { core::slice::from_raw_parts(pointer(start), length) },
+        address: Vaddr(start),
         text_base: None,
         data_base: None,
         abi: ABI,
@@ -415,20 +506,6 @@ unsafe fn section(bytes: Range<u64>) -> CfiSection<'static> {
 
 fn pointer<T>(addr: u64) -> *const T {
     ptr::with_exposed_provenance(usize::try_from(addr).unwrap_or(0))
-}
-
-/// The bytes of an FDE and its CIE, and what is between them.
-///
-/// # Safety
-///
-/// An FDE is at the address.
-unsafe fn with_cie(fde: u64) -> Range<u64> {
-    // SAFETY: the caller's promise.
-    let (end, id_address, id) = unsafe { header(fde) }.unwrap_or((fde, fde, 0));
-    let cie = id_address.wrapping_sub(i64::from(id).cast_unsigned());
-    // SAFETY: an FDE has a CIE.
-    let (cie_end, ..) = unsafe { header(cie) }.unwrap_or((cie, cie, 0));
-    fde.min(cie)..end.max(cie_end)
 }
 
 /// The end of an entry, the address of its CIE pointer, and that; `None` for a terminator.
@@ -450,30 +527,4 @@ unsafe fn header(entry: u64) -> Option<(u64, u64, i32)> {
     // SAFETY: an entry has a CIE pointer behind its length.
     let id = unsafe { pointer::<i32>(at).read_unaligned() };
     Some((at.wrapping_add(length), at, id))
-}
-
-/// The entries that are registered by an address: a section's, which begins with a CIE, or an FDE.
-/// `None` for none.
-///
-/// # Safety
-///
-/// As [`RegisteredFdes::register`].
-unsafe fn registered_entries(registered: u64) -> Option<RegisteredEntries> {
-    // SAFETY: the caller's promise.
-    let (mut end, _, id) = unsafe { header(registered) }?;
-    if id != 0 {
-        return Some(RegisteredEntries {
-            // SAFETY: as above: it is an FDE.
-            bytes: unsafe { with_cie(registered) },
-            fde: Some(registered),
-        });
-    }
-    // SAFETY: as above: the terminator was not reached.
-    while let Some((next, ..)) = unsafe { header(end) } {
-        end = next;
-    }
-    Some(RegisteredEntries {
-        bytes: registered..end,
-        fde: None,
-    })
 }

@@ -4,10 +4,9 @@ use core::ffi::c_void;
 use core::ptr;
 
 use unspool_rows::RuntimeAddr;
-use unspool_unwind::Modules;
-use unspool_unwind::local;
+use unspool_unwind::local::{self, OwnUnwindTable};
 
-use crate::sys::registered::RegisteredFdes;
+use crate::sys::registered::{ReadTime, Registered, RegisteredFdes};
 
 /// The process's generated code.
 pub static GENERATED: RegisteredFdes = RegisteredFdes::new();
@@ -20,7 +19,7 @@ pub static GENERATED: RegisteredFdes = RegisteredFdes::new();
 #[unsafe(export_name = "__register_frame")]
 pub unsafe extern "C" fn register_frame(section: *const c_void) {
     // SAFETY: the caller's promise.
-    unsafe { GENERATED.register(address(section), 0) };
+    unsafe { GENERATED.register(Registered::SectionOrFde(address(section)), 0, ReadTime::Now) };
 }
 
 /// `__register_frame_info`. The object is the program's memory for the registry of libgcc; ours
@@ -31,8 +30,9 @@ pub unsafe extern "C" fn register_frame(section: *const c_void) {
 /// As [`register_frame`].
 #[unsafe(export_name = "__register_frame_info")]
 pub unsafe extern "C" fn register_frame_info(section: *const c_void, object: *mut c_void) {
+    let registered = Registered::Section(address(section));
     // SAFETY: the caller's promise.
-    unsafe { GENERATED.register(address(section), address(object)) };
+    unsafe { GENERATED.register(registered, address(object), ReadTime::LookUp) };
 }
 
 /// `__register_frame_info_bases`. Pointers relative to the bases do not occur on x86-64.
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn register_frame_info_bases(
 #[unsafe(export_name = "__register_frame_table")]
 pub unsafe extern "C" fn register_frame_table(list: *const u64) {
     // SAFETY: the caller's promise.
-    unsafe { GENERATED.register_list(list, 0) };
+    unsafe { GENERATED.register(Registered::List(address(list)), 0, ReadTime::Now) };
 }
 
 /// `__register_frame_info_table`.
@@ -69,8 +69,9 @@ pub unsafe extern "C" fn register_frame_table(list: *const u64) {
 /// As [`register_frame`].
 #[unsafe(export_name = "__register_frame_info_table")]
 pub unsafe extern "C" fn register_frame_info_table(list: *const u64, object: *mut c_void) {
+    let registered = Registered::List(address(list));
     // SAFETY: the caller's promise.
-    unsafe { GENERATED.register_list(list, address(object)) };
+    unsafe { GENERATED.register(registered, address(object), ReadTime::LookUp) };
 }
 
 /// `__register_frame_info_table_bases`.
@@ -135,12 +136,13 @@ pub extern "C" fn find_fde(pc: *const c_void, bases: &mut EhBases) -> *const c_v
 }
 
 fn in_module(pc: RuntimeAddr) -> Option<(u64, u64)> {
-    let module = local::modules().module(pc)?;
-    let lookup = module.cfi?;
-    let (_, fde) = lookup.entry(module.bias.to_vaddr(pc)).ok()??;
-    let section = module.bias.to_runtime(lookup.section().address);
-    let start = module.bias.to_runtime(fde.start);
-    Some((section.0.wrapping_add(fde.offset), start.0))
+    let by_table = |OwnUnwindTable { lookup, bias, .. }: OwnUnwindTable<'_>| {
+        let (_, fde) = lookup.entry(bias.to_vaddr(pc)).ok()??;
+        let section = bias.to_runtime(lookup.section().address);
+        let start = bias.to_runtime(fde.start);
+        Some((section.0.wrapping_add(fde.offset), start.0))
+    };
+    local::modules().with_unwind_table(pc, by_table)?
 }
 
 fn address<T>(pointer: *const T) -> u64 {

@@ -1,7 +1,8 @@
 use std::boxed::Box;
 use std::vec::Vec;
 
-use unspool_rows::Arch;
+use unspool_rows::packed_row::RowHead;
+use unspool_rows::{Arch, CfaRule, RaState, RegisterRule};
 use unspool_walk_testing::random::CaseRandom;
 
 use super::*;
@@ -13,7 +14,7 @@ fn rule(row: Option<PackedRow>) -> FrameRule {
         row,
         validity: Validity::Process,
         action: FrameAction::Continue,
-        handler: FrameHandler::default(),
+        procedure: ProcedureInfo::default(),
         arguments: 0,
     })
 }
@@ -28,35 +29,92 @@ fn a_step_leads_where_the_interpreter_s_does() {
     let page = Box::new(AlignedWords(core::array::from_fn(|_| random.number())));
     let start = page.0.as_ptr().expose_provenance() as u64;
     let memory = ReadableMemory::around(RuntimeAddr(start));
-    let mut taken = 0;
-    for _ in 0..20_000 {
+    let mut taken = [0; 2];
+    for round in 0..20_000 {
         let mut below = |limit| random.number() % limit;
         let frame = LandingFrame {
-            preserved: core::array::from_fn(|_| start + 8 * below(400)),
-            stack_pointer: start + 8 * below(400),
-            code: below(1 << 47),
-            record: 0,
+            registers: CallerRegisters {
+                preserved: core::array::from_fn(|_| start + 8 * below(400)),
+                stack_pointer: start + 8 * below(400),
+                code: below(1 << 47),
+                shadow_stack_pointer: below(1 << 47),
+            },
+            interruption: Interruption::None,
         };
         let saved = below(1 << 30) & below(1 << 30);
         let packed = PackedRow::from_word(saved | below(3) << 30 | below(60) << 33);
+        let packed = if round % 10 == 0 {
+            PackedRow::SIGNAL
+        } else {
+            packed
+        };
         let mut expressions = Default::default();
         let Some(row) = packed.row(Arch::X86_64, &mut expressions) else {
             continue;
         };
-        // Such rows are not packed.
-        if !facts::recovers_all(packed.saved()) {
+        let is_undefined = |number| packed.saved().get(number) == Some(SavedRegister::Undefined);
+        // Such rows are not learned.
+        if SavedRegisters::REGISTERS.into_iter().any(is_undefined) {
             continue;
         }
-        let expected = {
-            let mut walk = LandingWalk::new(frame, memory);
-            walk.step_by_row(&row, LoadBias(0)).map(|()| walk.frame)
+        let walk = || LandingWalk::in_memory(frame, memory, None);
+        let result = |step: Result<(), BadEntry>, walk: LandingWalk| {
+            step.map(|()| (walk.frame.registers, walk.frame.is_interrupted()))
         };
-        let mut walk = LandingWalk::new(frame, memory);
-        let stepped = walk.step(rule(Some(packed))).map(|()| walk.frame);
-        assert_eq!(stepped, expected, "{packed:?} {frame:x?}");
-        taken += u32::from(stepped.is_ok());
+        let mut interpreted = walk();
+        let expected = interpreted.step_by_row(&row, LoadBias(0));
+        let expected = result(expected, interpreted);
+        let mut stepped = walk();
+        let step = stepped.step(rule(Some(packed)));
+        let step = result(step, stepped);
+        assert_eq!(step, expected, "{packed:?} {frame:x?}");
+        if let Ok((registers, is_interrupted)) = step {
+            let climbed = registers.shadow_stack_pointer - frame.registers.shadow_stack_pointer;
+            assert_eq!(climbed, 8);
+            taken[usize::from(is_interrupted)] += 1;
+        }
     }
-    assert!(taken > 5_000, "{taken}");
+    assert!(taken[0] > 5_000 && taken[1] > 500, "{taken:?}");
+}
+
+/// As for libgcc, which has no value for it either.
+#[test]
+fn an_undefined_register_keeps_its_value() {
+    let words = Box::new([0x1234_u64; 4]);
+    let base = words.as_ptr().expose_provenance() as u64;
+    let registers = CallerRegisters {
+        preserved: [1, 2, 3, 4, 5, 6],
+        stack_pointer: base,
+        ..CallerRegisters::default()
+    };
+    let mut row = Row::new(Register(16));
+    row.cfa = CfaRule::RegisterOffset {
+        register: Register(7),
+        offset: 16,
+    };
+    row.set_rule(Register(16), Some(RegisterRule::Offset(-8)))
+        .unwrap();
+    row.set_rule(Register(3), Some(RegisterRule::Undefined))
+        .unwrap();
+    row.set_rule(Register(12), Some(RegisterRule::Offset(-16)))
+        .unwrap();
+    let memory = ReadableMemory::around(RuntimeAddr(base));
+    let walk = || LandingWalk::in_memory(LandingFrame::from(&registers), memory, None);
+    let mut interpreted = walk();
+    interpreted.step_by_row(&row, LoadBias(0)).unwrap();
+    let head = RowHead {
+        cfa: row.cfa,
+        return_address: row.return_address,
+        signal_frame: false,
+        ra_state: RaState::Plain,
+    };
+    let packed = facts::packed(head, row.rules()).unwrap();
+    let mut stepped = walk();
+    stepped.step(rule(Some(packed))).unwrap();
+    for walk in [interpreted, stepped] {
+        assert_eq!(walk.frame.registers.preserved, [1, 2, 0x1234, 4, 5, 6]);
+        assert_eq!(walk.frame.registers.code, 0x1234);
+    }
 }
 
 /// The walk of a stack that is its own caller ends.
@@ -65,17 +123,22 @@ fn a_frame_that_is_its_own_caller_is_left_some_times() {
     let words = Box::new([0x1234_u64; 4]);
     let base = words.as_ptr().expose_provenance() as u64;
     let row = PackedRow::from_word(1 << 30 | 2 << 33);
-    let frame = LandingFrame {
+    let registers = CallerRegisters {
         preserved: [base; 6],
         stack_pointer: base + 16,
         code: 0x1234,
-        record: 0,
+        shadow_stack_pointer: 0,
     };
-    let mut walk = LandingWalk::new(frame, ReadableMemory::around(RuntimeAddr(base)));
+    let memory = ReadableMemory::around(RuntimeAddr(base));
+    let mut walk = LandingWalk::in_memory(LandingFrame::from(&registers), memory, None);
+    let start = walk.position();
     let steps: Vec<_> = (0..2 * Cursor::MAX_STACK_CHANGES)
         .map_while(|_| walk.step(rule(Some(row))).ok())
         .collect();
     assert_eq!(steps.len(), usize::from(Cursor::MAX_STACK_CHANGES));
+    // The second phase may go as far as the first.
+    walk.return_to(&start);
+    assert_eq!(walk.step(rule(Some(row))), Ok(()));
 }
 
 #[test]
@@ -85,19 +148,30 @@ fn facts_of_the_own_code_are_learnt_and_kept() {
         // Not the last call, which would be a jump.
         core::hint::black_box(local::with_cursor(|cursor| cursor.code().address().0))
     }
-    let frame = LandingFrame {
-        preserved: [0; 6],
-        stack_pointer: 0,
+    let registers = CallerRegisters {
         code: address(),
-        record: 0,
+        ..CallerRegisters::default()
     };
-    let mut walk = LandingWalk::new(frame, ReadableMemory::NOTHING);
+    let frame = LandingFrame::from(&registers);
+    let mut walk = LandingWalk::in_memory(frame, ReadableMemory::NOTHING, None);
     assert_eq!(CACHE.rule(walk.key()), None);
     let rule = walk.rule().unwrap().unwrap();
     assert_eq!(CACHE.rule(walk.key()), Some(rule));
     let facts = FrameFacts::learn(frame.code()).unwrap().unwrap();
-    assert_eq!(walk.handler(), (facts.handler, facts.arguments));
-    assert_eq!(facts.handler.start, address as fn() -> u64 as usize as u64);
-    walk.frame.code = 0;
+    let expected = (facts.procedure, facts.arguments);
+    assert_eq!(walk.procedure(rule), expected);
+    assert_eq!(
+        facts.procedure.start,
+        address as fn() -> u64 as usize as u64
+    );
+    // Facts of another module that was at the address do not count.
+    let other = FrameFacts {
+        validity: Validity::Module(ModuleSlot(77)),
+        procedure: ProcedureInfo::default(),
+        ..facts
+    };
+    CACHE.put(walk.key(), &other);
+    assert_eq!(walk.procedure(rule), expected);
+    walk.frame.registers.code = 0;
     assert_eq!(walk.rule(), Ok(None));
 }

@@ -1,10 +1,13 @@
 //! Where exceptions, panics and forced unwinds land.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use unspool_testing::command;
+use unspool_testing::{Finish as _, Folder, command, move_headers, tool};
 
-use crate::programs::{compile_cxx, compile_cxx_by, compile_rust, libraries, library, run};
+use crate::programs::{
+    compile_c, compile_cxx, compile_cxx_by, compile_rust, libraries, library, run,
+};
 
 /// Throwing, rethrowing, exception pointers, forced unwinds, exits and cancellation of threads, and
 /// an uncaught exception.
@@ -87,9 +90,23 @@ fn a_static_libgcc_beside_ours() {
 /// killed.)
 #[test]
 fn a_throw_where_no_system_call_is_left() {
-    let program = compile_cxx("sealed_throw.cc", &["-Wl,-z,now"]);
+    let program = compile_cxx(
+        "sealed_throw.cc",
+        &[
+            "-Wl,-z,now",
+            "-fnon-call-exceptions",
+            "-fasynchronous-unwind-tables",
+        ],
+    );
     for ours in libraries() {
-        for place in ["main", "thread", "fibre", "fibre-in-module", "small-fibre"] {
+        for place in [
+            "main",
+            "thread",
+            "fibre",
+            "fibre-in-module",
+            "small-fibre",
+            "handler",
+        ] {
             for seal in ["strict", "filter"] {
                 let mut command = command(&program);
                 command.args([place, seal]).env("LD_PRELOAD", ours);
@@ -105,6 +122,11 @@ fn a_throw_where_no_system_call_is_left() {
 #[test]
 fn arguments_are_popped() {
     let program = compile_cxx("arguments.cc", &["-rdynamic"]);
+    let frames = tool("readelf")
+        .arg("--debug-dump=frames")
+        .arg(&program)
+        .succeed();
+    assert!(frames.contains("DW_CFA_GNU_args_size"), "nothing is pushed");
     let expected: String = (0..5)
         .map(|round| format!("caught {}, 0 bytes lower\n", 100 + round))
         .collect();
@@ -158,17 +180,150 @@ fn frames_of_all_kinds_are_passed() {
     }
 }
 
-/// A plugin takes the place of another that was unloaded: its frames are its own.
+/// A plugin takes the place of another that was unloaded: its frames are its own. Without a build ID
+/// nothing is kept of it, and facts of the other do not count.
 #[test]
 fn a_plugin_in_another_s_place_has_its_own_landing_pads() {
     let host = compile_cxx("reload.cc", &[]);
-    let plugins = ["1", "2"].map(|version| {
-        let version = format!("-DVERSION={version}");
-        compile_cxx("plugin.cc", &["-shared", "-fPIC", &version])
-    });
-    let paths = plugins.each_ref().map(|path| path.to_str().unwrap());
-    let expected = "right 604, nearly always at one address\n".to_owned();
-    for library in [None, Some(library())] {
-        assert_eq!(run(&host, &paths, library), (expected.clone(), Some(0)));
+    for (name, ids, is_moved) in [
+        ("sha1", ["sha1", "sha1"], false),
+        ("second", ["sha1", "none"], false),
+        ("moved", ["sha1", "sha1"], true),
+        ("none", ["none", "none"], true),
+    ] {
+        let plugins = [("1", ids[0]), ("2", ids[1])].map(|(version, id)| {
+            let options = [
+                format!("-DVERSION={version}"),
+                format!("-Wl,--build-id={id}"),
+            ];
+            let plugin = plugin(&[&options[0], &options[1]]);
+            if is_moved {
+                move_headers(&plugin, plugin.with_extension(name))
+            } else {
+                plugin
+            }
+        });
+        let paths = plugins.each_ref().map(|path| path.to_str().unwrap());
+        let expected = "right 604, nearly always at one address\n".to_owned();
+        for library in [None, Some(library())] {
+            let found = run(&host, &paths, library);
+            assert_eq!(found, (expected.clone(), Some(0)), "{name}");
+        }
     }
+}
+
+/// More versions of a plugin at one place, and more modules, than are remembered.
+#[test]
+fn plugins_without_number() {
+    let host = compile_cxx("versions.cc", &[]);
+    let id = [0x5a; 16];
+    let option = format!("-Wl,--build-id=0x{}", "5a".repeat(id.len()));
+    let plugin = plugin(&["-DVERSION=1", &option]);
+    let file = fs::read(&plugin).unwrap();
+    let at = file
+        .windows(id.len())
+        .position(|bytes| bytes == id)
+        .unwrap();
+    let folder = Folder::new();
+    let versions: Vec<_> = (0..1_100_u128)
+        .map(|version| {
+            let mut file = file.clone();
+            file[at..][..id.len()].copy_from_slice(&version.to_le_bytes());
+            folder.write(&version.to_string(), file)
+        })
+        .collect();
+    let paths: Vec<_> = versions.iter().map(|path| path.to_str().unwrap()).collect();
+    for (how, paths) in [("close", &paths[..60]), ("keep", &paths[..])] {
+        let arguments = [&[how], paths].concat();
+        let expected = (format!("right {}\n", 2 * paths.len()), Some(0));
+        assert_eq!(run(&host, &arguments, None), expected);
+        for library in libraries() {
+            assert_eq!(run(&host, &arguments, Some(library)), expected, "{how}");
+        }
+    }
+}
+
+/// Build IDs that are not kept, and search tables that list nothing, as GNU ld leaves them if it
+/// cannot read an entry.
+#[test]
+fn plugins_with_unusual_headers() {
+    let host = compile_cxx("versions.cc", &[]);
+    let long_id = format!("-Wl,--build-id=0x{}", "5a".repeat(33));
+    let long = plugin(&["-DVERSION=1", &long_id]);
+    let usual = plugin(&["-DVERSION=1"]);
+    let mut file = fs::read(&usual).unwrap();
+    // The usual head: version 1, pointers and entries of four bytes.
+    let head = [1, 0x1b, 3, 0x3b];
+    let at = file.windows(4).position(|bytes| bytes == head).unwrap();
+    file[at + 2..at + 4].fill(0xff);
+    let folder = Folder::new();
+    let unlisted = folder.write("unlisted.so", file);
+    let paths = [long, usual, unlisted];
+    let paths = paths.each_ref().map(|path| path.to_str().unwrap());
+    let arguments = [&["close"], &paths[..]].concat();
+    for library in [None, Some(library())] {
+        let found = run(&host, &arguments, library);
+        assert_eq!(found, ("right 6\n".to_owned(), Some(0)));
+    }
+}
+
+/// A plugin returns to its place, but its language's runtime does not.
+#[test]
+fn a_personality_routine_moves() {
+    let host = compile_c("runtime_host.c", &["-Wl,--no-as-needed", "-lgcc_s"]);
+    let runtime = compile_c("runtime.c", &["-shared", "-fPIC", "-DRUNTIME"]);
+    let path = runtime.to_str().unwrap();
+    let plugin = compile_c(
+        "runtime.c",
+        &["-shared", "-fPIC", "-Wl,--no-as-needed", path],
+    );
+    let arguments = [plugin.to_str().unwrap(), path];
+    for library in [None, Some(library())] {
+        let (text, code) = run(&host, &arguments, library);
+        assert_eq!(text, "calls 1\ncalls 1\nplugin stays, runtime moves\n");
+        assert_eq!(code, Some(0));
+    }
+}
+
+fn plugin(options: &[&str]) -> PathBuf {
+    compile_cxx("plugin.cc", &[&["-shared", "-fPIC"], options].concat())
+}
+
+/// gdb's `next` over a call that throws stops at the handler.
+#[test]
+fn debuggers_step_over_a_throw() {
+    let program = compile_cxx_by("g++", "step.cc", &["-g", "-O0"]);
+    for library in libraries() {
+        let mut gdb = tool("gdb");
+        let preload = format!("set environment LD_PRELOAD {}", library.display());
+        for command in [
+            "set startup-with-shell off",
+            "set debuginfod enabled off",
+            &preload,
+            "break 7",
+            "run",
+            "next",
+            "frame",
+        ] {
+            gdb.args(["-ex", command]);
+        }
+        let text = gdb.args(["-nx", "-batch"]).arg(&program).succeed();
+        assert!(text.contains("step.cc:9"), "{}: {text}", library.display());
+    }
+}
+
+/// The library is marked as one that keeps the shadow stack (CET) right, and drops its words at
+/// landing pads. (No machine of ours has shadow stacks: what these instructions do is not run.)
+#[test]
+fn shadow_stacks_are_kept_right() {
+    let path = library().to_str().unwrap();
+    let notes = tool("readelf").args(["-nW", path]).succeed();
+    assert!(notes.contains("x86 feature: SHSTK"), "{notes}");
+    let code = tool("objdump")
+        .args(["-d", "--no-show-raw-insn", path])
+        .succeed();
+    // Each entry reads the pointer; so does the landing, which drops up to 255 words at once.
+    let count = |instruction: &str| code.matches(instruction).count();
+    assert!(count("rdsspq") >= 5, "{}", count("rdsspq"));
+    assert_eq!(count("incsspq"), 2);
 }

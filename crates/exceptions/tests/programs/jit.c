@@ -125,17 +125,91 @@ static void *registers(void *argument) {
     return (void *)(intptr_t)failed;
 }
 
+static volatile int is_ended;
+
+static void *throws_through(void *code) {
+    intptr_t failed = 0;
+    while (!is_ended)
+        failed += !passes(code, 0);
+    return (void *)failed;
+}
+
+static void *registers_others(void *other) {
+    while (!is_ended) {
+        __register_frame(((struct code *)other)->frames);
+        __deregister_frame(((struct code *)other)->frames);
+    }
+    return NULL;
+}
+
+/* A section of functions that nobody calls. */
+static unsigned char *make_section(int count) {
+    unsigned char *section = malloc(24 + 32 * (size_t)count), *at = section + 20;
+    unsigned char *functions = mmap(NULL, 16 * (size_t)count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(section, make(16)->frames, 20);
+    for (int n = 0; n < count; n++)
+        at = write_fde(at, section, functions + 16 * n, 16);
+    memset(at, 0, 4);
+    return section;
+}
+
+/* Exceptions through registered code while other threads register, and in children that are forked meanwhile. */
+static void stress(struct code *code, struct code *other) {
+    pthread_t threads[3];
+    void *result;
+    intptr_t failed = 0;
+    unsigned char *section = make_section(20000);
+    __register_frame(code->frames);
+    for (int n = 0; n < 2; n++)
+        pthread_create(&threads[n], NULL, throws_through, code);
+    for (int round = 0; round < 5; round++) {
+        __register_frame(section);
+        __deregister_frame(section);
+    }
+    is_ended = 1;
+    for (int n = 0; n < 2; n++) {
+        pthread_join(threads[n], &result);
+        failed += (intptr_t)result;
+    }
+    printf("beside a large section %ld\n", (long)failed);
+    is_ended = 0;
+    pthread_create(&threads[2], NULL, registers_others, other);
+    failed = 0;
+    for (int round = 0; round < 500; round++) {
+        pid_t child = fork();
+        int status;
+        if (child == 0) {
+            alarm(20);
+            _exit(!passes(code, 0) || !passes(code, 1));
+        }
+        waitpid(child, &status, 0);
+        failed += status != 0;
+    }
+    is_ended = 1;
+    pthread_join(threads[2], NULL);
+    printf("in children %ld\n", (long)failed);
+}
+
 int main(int argc, char **argv) {
     struct code *code = make(16), *other = make(48);
     long object[8], list[] = {(long)code->frames, (long)other->frames, 0};
     struct dwarf_eh_bases bases;
     printf("own %d\n", _Unwind_Find_FDE((char *)main + 1, &bases) != NULL && bases.function == (void *)main);
+    /* Of return addresses: that of a last call is behind its function. */
+    printf("enclosing %d %d\n", _Unwind_FindEnclosingFunction((char *)main + 1) == (void *)main,
+           _Unwind_FindEnclosingFunction((void *)main) == (void *)main);
     show("nothing", code);
     __register_frame(code->frames);
     show("section", code);
     show("section", code);
     __deregister_frame(code->frames);
     show("removed", code);
+    __register_frame(code->frames);
+    __register_frame(code->frames);
+    __deregister_frame(code->frames);
+    show("once of two", code);
+    __deregister_frame(code->frames);
+    show("both", code);
     __register_frame_info(code->frames, object);
     show("info", code);
     printf("object %d\n", __deregister_frame_info(code->frames) == object);
@@ -172,6 +246,8 @@ int main(int argc, char **argv) {
         failed += (int)(intptr_t)result;
     }
     printf("failed %d\n", failed);
+    if (getenv("STRESS"))
+        stress(code, other);
     if (getenv("LLVM_FORM")) {
         __register_frame(first_fde(other));
         show("one", other);

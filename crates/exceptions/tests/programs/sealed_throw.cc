@@ -1,4 +1,5 @@
 /* Throws and catches where no system call is left but to write and to go. Usage: sealed_throw PLACE SEAL */
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -86,6 +87,29 @@ static void on_stack(void *stack, size_t size, void (*run)()) {
     setcontext(&context);
 }
 
+/* Throws out of a handler on a stack of its own, through the frames that it has interrupted. */
+static void handler(int) { deep(3, true); }
+
+static void throws_in_handler() {
+    static char stack[64 << 10];
+    stack_t alternate = {stack, 0, sizeof stack};
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_ONSTACK | SA_NODEFER;
+    if (sigaltstack(&alternate, nullptr) != 0 || sigaction(SIGSEGV, &action, nullptr) != 0)
+        abort();
+    void *volatile block = malloc(60000);
+    free(block);
+    seal();
+    for (int round = 0; round < 3; round++)
+        try {
+            *static_cast<volatile int *>(nullptr) = 1;
+        } catch (const std::exception &error) {
+            say(error.what());
+        }
+    syscall(SYS_exit, 0);
+}
+
 int main(int argc, char **argv) {
     static char in_module[128 << 10];
     enum { SMALL = 8 << 10, PAGE = 4096 };
@@ -94,6 +118,8 @@ int main(int argc, char **argv) {
     is_strict = strcmp(argv[2], "strict") == 0;
     if (strcmp(argv[1], "main") == 0)
         throws(false);
+    if (strcmp(argv[1], "handler") == 0)
+        throws_in_handler();
     if (strcmp(argv[1], "thread") == 0) {
         pthread_t other;
         pthread_create(&other, nullptr, thread, nullptr);

@@ -8,21 +8,20 @@
 //!
 //! Reading the list is async-signal-safe.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_void};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use unspool_rows::RuntimeAddr;
 use unspool_unwind::local::ReadableMemory;
+use unspool_unwind::local::fork_safe_lock::ForkSafeLock;
 
 use crate::abi::{DynInfo, UnwWord};
-use crate::sys::os;
 
 unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    safe fn usleep(microseconds: c_uint) -> c_int;
 }
 
 /// The search order of the calling library.
@@ -65,33 +64,12 @@ fn list() -> &'static DynInfoList {
     unsafe { &*LIST.load(Ordering::Relaxed) }
 }
 
-static LOCK: Lock = Lock(AtomicI32::new(0));
+static LOCK: ForkSafeLock = ForkSafeLock::new();
 
-/// The ID of the process with a thread that changes the list, or zero.
-///
-/// A child forked meanwhile has the list in its state at that moment, but not the thread.
-struct Lock(AtomicI32);
-
-impl Lock {
-    /// Runs `change` under the lock.
-    fn with(&self, change: impl FnOnce()) {
-        let own = os::own_pid();
-        while let Err(holder) = self.take(0, own) {
-            if holder != own && self.take(holder, own).is_ok() {
-                REGISTERED.link_backwards();
-                break;
-            }
-            // The other thread may have a lower priority, so yielding to it does not suffice.
-            usleep(1);
-        }
-        change();
-        self.0.store(0, Ordering::Release);
-    }
-
-    fn take(&self, from: i32, to: i32) -> Result<i32, i32> {
-        let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
-        self.0.compare_exchange(from, to, taken, not)
-    }
+/// Runs `change` under the lock. A child that was forked during another change has the list in its
+/// state at that moment.
+fn change(change: impl FnOnce()) {
+    LOCK.with(|| REGISTERED.link_backwards(), change);
 }
 
 impl DynInfoList {
@@ -230,7 +208,7 @@ pub extern "C" fn dyn_info_list_addr() -> UnwWord {
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_register"))]
 pub unsafe extern "C" fn dyn_register(info: *mut DynInfo) {
     // SAFETY: the caller's promise, and the lock.
-    LOCK.with(|| unsafe { REGISTERED.register(info) });
+    change(|| unsafe { REGISTERED.register(info) });
 }
 
 /// `_U_dyn_cancel`: takes it out of the list.
@@ -241,7 +219,7 @@ pub unsafe extern "C" fn dyn_register(info: *mut DynInfo) {
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_cancel"))]
 pub unsafe extern "C" fn dyn_cancel(info: *mut DynInfo) {
     // SAFETY: the caller's promise, and the lock.
-    LOCK.with(|| unsafe { REGISTERED.cancel(info) });
+    change(|| unsafe { REGISTERED.cancel(info) });
 }
 
 /// Whether anything is registered.

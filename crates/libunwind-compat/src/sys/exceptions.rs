@@ -6,9 +6,10 @@ use unspool_exceptions::abi::{
     END_OF_STACK, FATAL_PHASE1_ERROR, NO_REASON, ReasonCode, TraceFunction,
 };
 use unspool_exceptions::context::UnwindContext;
-use unspool_exceptions::facts::FrameHandler;
-use unspool_exceptions::walk::LandingFrame;
+use unspool_exceptions::facts::{PersonalityAddr, ProcedureInfo};
+use unspool_exceptions::walk::{Interruption, LandingFrame};
 use unspool_rows::packed_row::SavedRegisters;
+use unspool_unwind::local::caller_registers::CallerRegisters;
 
 use crate::abi::{self, Error};
 use crate::cursor::ClientCursor;
@@ -60,18 +61,27 @@ fn context_of(cursor: &ClientCursor<'_>) -> Result<UnwindContext, Error> {
         Err(error) => return Err(error),
     };
     let register = |number: c_int| cursor.get(number).unwrap_or(0);
-    let frame = LandingFrame {
+    let registers = CallerRegisters {
         preserved: SavedRegisters::REGISTERS.map(|number| register(number.into())),
         stack_pointer: register(abi::RSP),
         code: cursor.ip(),
-        record: u64::from(cursor.is_interrupted()) * LandingFrame::UNKNOWN,
+        shadow_stack_pointer: 0,
     };
-    let handler = FrameHandler {
-        personality: info.handler,
+    let interruption = if cursor.is_interrupted() {
+        Interruption::Unrecorded
+    } else {
+        Interruption::None
+    };
+    let procedure = ProcedureInfo {
+        personality: PersonalityAddr::direct(info.handler),
         lsda: info.lsda,
         start: info.start_ip,
     };
-    let mut context = UnwindContext::new(&frame, &handler);
+    let frame = LandingFrame {
+        registers,
+        interruption,
+    };
+    let mut context = UnwindContext::new(&frame, &procedure);
     if cursor.is_interrupted() {
         for (value, number) in context.registers.iter_mut().zip(0..=16) {
             *value = register(number);

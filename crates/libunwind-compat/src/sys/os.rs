@@ -10,7 +10,6 @@ use crate::abi::Error;
 
 unsafe extern "C" {
     safe fn __errno_location() -> *mut c_int;
-    safe fn getpid() -> c_int;
     fn ptrace(request: c_int, ...) -> c_long;
 }
 
@@ -51,11 +50,6 @@ fn path(parts: &[&[u8]]) -> Result<Vec<u8>, Error> {
 
 pub(crate) fn terminated(path: &[u8]) -> Result<&CStr, Error> {
     CStr::from_bytes_until_nul(path).map_err(|_| Error::INVALID)
-}
-
-/// The own process ID.
-pub(crate) fn own_pid() -> i32 {
-    getpid()
 }
 
 /// `/proc/PID` and an ending.

@@ -45,6 +45,9 @@ impl<'e> RowPacker<'e> {
         }
         let is_kept = match self.scope {
             RegisterScope::All => true,
+            RegisterScope::Preserved => {
+                register == spec.stack_pointer || SavedRegisters::has(register.0)
+            }
             RegisterScope::StackAndFramePointer => {
                 register == spec.stack_pointer || Some(register) == spec.frame_pointer
             }
@@ -151,6 +154,7 @@ impl<'e> RowPacker<'e> {
         };
         let needed = match self.scope {
             RegisterScope::All => record.offsets.len(),
+            RegisterScope::Preserved => SavedRegisters::REGISTERS.len() + 2,
             RegisterScope::StackAndFramePointer => 3,
         };
         record.has_cfa(self.head.cfa) && [self.rules, self.in_record] == [needed; 2]

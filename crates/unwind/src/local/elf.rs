@@ -3,7 +3,7 @@
 use unspool_rows::{LoadBias, Vaddr};
 
 /// A loaded object, with what walks need. Addresses are link-time addresses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectImage {
     pub(super) bias: LoadBias,
     pub(super) entry: Vaddr,
@@ -13,10 +13,12 @@ pub(super) struct ObjectImage {
     pub(super) hdr: VaddrRange,
     /// `.sframe`.
     pub(super) sframe: VaddrRange,
+    /// The dynamic section.
+    pub(super) dynamic: VaddrRange,
     /// The readable segments.
     readable: [VaddrRange; ObjectImage::SEGMENTS],
-    /// The GNU build ID: its offset in the first page, and its length.
-    pub(super) build_id: (usize, usize),
+    /// The GNU build ID, without the head of its note.
+    pub(super) build_id: VaddrRange,
 }
 
 /// Addresses from `start` on.
@@ -27,6 +29,11 @@ pub(super) struct VaddrRange {
 }
 
 impl VaddrRange {
+    const NONE: VaddrRange = VaddrRange {
+        start: 0,
+        length: 0,
+    };
+
     /// How much of it follows an address, if that is inside.
     pub(super) fn from(&self, addr: u64) -> Option<u64> {
         let offset = addr.wrapping_sub(self.start);
@@ -49,13 +56,15 @@ impl VaddrRange {
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
+const PT_PHDR: u32 = 6;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PT_GNU_SFRAME: u32 = 0x6474_e554;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
-const HEADER: usize = 56;
+/// The size of a program header in bytes. Loaders know no other.
+pub(super) const HEADER: usize = 56;
 const PAGE_BYTES: u64 = 4096;
 
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
@@ -74,54 +83,80 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     number(bytes, at).map(u64::from_le_bytes)
 }
 
-fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
-    usize::try_from(u64_at(bytes, at)?).ok()
+/// Where the program headers of an object are: their offset in the file, and their size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeaderTable {
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
 }
 
-/// The program headers of a 64-bit little-endian object with the first page `page`, if all of them
-/// are in it.
-fn program_headers(page: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
-    let is_elf = page.starts_with(b"\x7fELF\x02\x01\x01");
-    let offset = usize_at(page, 32).filter(|_| is_elf)?;
-    let size = usize::from(u16_at(page, 54)?);
-    let count = usize::from(u16_at(page, 56)?);
-    if size < HEADER {
-        return None;
+impl HeaderTable {
+    /// Those of a 64-bit little-endian object with the first page `page`.
+    pub(super) fn parse(page: &[u8]) -> Option<HeaderTable> {
+        let is_elf = page.starts_with(b"\x7fELF\x02\x01\x01");
+        let has_size = usize::from(u16_at(page, 54)?) == HEADER;
+        Some(HeaderTable {
+            offset: u64_at(page, 32).filter(|_| is_elf && has_size)?,
+            bytes: HEADER * usize::from(u16_at(page, 56)?),
+        })
     }
-    let headers = page.get(offset..)?.get(..size.checked_mul(count)?)?;
-    Some(headers.chunks_exact(size))
+
+    /// The headers, if all of them are in the first page.
+    pub(super) fn within<'p>(&self, page: &'p [u8]) -> Option<&'p [u8]> {
+        let start = usize::try_from(self.offset).ok()?;
+        page.get(start..)?.get(..self.bytes)
+    }
+}
+
+/// The run-time minus the link-time address of program headers that are at a run-time address, by
+/// the header that names them.
+pub(super) fn bias_by_own_header(headers: &[u8], at: u64) -> Option<LoadBias> {
+    let own = each(headers).find(|header| u32_at(header, 0) == Some(PT_PHDR))?;
+    Some(LoadBias(at.wrapping_sub(u64_at(own, 16)?)))
+}
+
+fn each(headers: &[u8]) -> impl Iterator<Item = &[u8]> {
+    headers.chunks_exact(HEADER)
+}
+
+/// The segments of a kind.
+fn segments(headers: &[u8], kind: u32) -> impl Iterator<Item = VaddrRange> {
+    let headers = each(headers).filter(move |header| u32_at(header, 0) == Some(kind));
+    headers.filter_map(VaddrRange::from_header)
 }
 
 impl ObjectImage {
     const SEGMENTS: usize = 8;
 
-    /// Reads the headers of a 64-bit little-endian object that is mapped from `start` on, with the
-    /// first page `page`. `None` if they are invalid or not all in it.
-    pub(super) fn parse(page: &[u8], start: u64) -> Option<ObjectImage> {
-        let headers = || program_headers(page);
-        let first = headers()?.find(|header| u32_at(header, 0) == Some(PT_LOAD))?;
-        let first = u64_at(first, 16)? & !(PAGE_BYTES - 1);
+    /// Without segments.
+    pub(super) const NONE: ObjectImage = ObjectImage {
+        bias: LoadBias(0),
+        entry: Vaddr(0),
+        code: VaddrRange::NONE,
+        hdr: VaddrRange::NONE,
+        sframe: VaddrRange::NONE,
+        dynamic: VaddrRange::NONE,
+        readable: [VaddrRange::NONE; ObjectImage::SEGMENTS],
+        build_id: VaddrRange::NONE,
+    };
+
+    /// Reads the program headers of an object that is mapped from `start` on, and its ELF header in
+    /// its first page. `None` if they are invalid. The build ID is not found yet.
+    pub(super) fn parse(headers: &[u8], page: &[u8], start: u64) -> Option<ObjectImage> {
+        let first = ObjectImage::start(headers)?;
         let mut image = ObjectImage {
-            bias: LoadBias(start.wrapping_sub(first)),
+            bias: LoadBias(start.wrapping_sub(first.0)),
             entry: Vaddr(u64_at(page, 24)?),
-            ..ObjectImage::default()
+            ..ObjectImage::NONE
         };
         let mut readable = 0;
-        for header in headers()? {
+        for header in each(headers) {
             let (kind, flags) = (u32_at(header, 0)?, u32_at(header, 4)?);
             let segment = VaddrRange::from_header(header)?;
             match kind {
                 PT_GNU_EH_FRAME => image.hdr = segment,
                 PT_GNU_SFRAME => image.sframe = segment,
-                PT_NOTE if image.build_id.1 == 0 => {
-                    let at = usize::try_from(segment.start.wrapping_sub(first)).ok()?;
-                    let notes = usize::try_from(segment.length)
-                        .ok()
-                        .and_then(|length| page.get(at..)?.get(..length));
-                    image.build_id = notes
-                        .and_then(|notes| build_id(notes, at))
-                        .unwrap_or((0, 0));
-                }
+                PT_DYNAMIC => image.dynamic = segment,
                 PT_LOAD if flags & PF_R != 0 => {
                     if let Some(slot) = image.readable.get_mut(readable) {
                         *slot = segment;
@@ -137,20 +172,31 @@ impl ObjectImage {
         Some(image)
     }
 
-    /// The segments that are neither code nor writable, of an object with the first page `page`.
-    pub(super) fn constants(page: &[u8]) -> impl Iterator<Item = VaddrRange> {
-        let headers = program_headers(page).into_iter().flatten();
-        headers.filter_map(|header| {
-            let is_constant = u32_at(header, 0)? == PT_LOAD && u32_at(header, 4)? == PF_R;
-            is_constant.then_some(VaddrRange::from_header(header)?)
-        })
+    /// The address of the first page.
+    pub(super) fn start(headers: &[u8]) -> Option<Vaddr> {
+        let first = segments(headers, PT_LOAD).next()?;
+        Some(Vaddr(first.start & !(PAGE_BYTES - 1)))
     }
 
-    /// The dynamic section of an object with the first page `page`.
-    pub(super) fn dynamic(page: &[u8]) -> Option<VaddrRange> {
-        let mut headers = program_headers(page)?;
-        let header = headers.find(|header| u32_at(header, 0) == Some(PT_DYNAMIC))?;
-        VaddrRange::from_header(header)
+    /// Finds the build ID in the notes that program headers name.
+    pub(super) fn find_build_id<'m>(
+        &mut self,
+        headers: &[u8],
+        bytes: impl Fn(&ObjectImage, VaddrRange) -> Option<&'m [u8]>,
+    ) {
+        let found = segments(headers, PT_NOTE).find_map(|notes| {
+            let (at, length) = build_id(bytes(self, notes)?)?;
+            let start = notes.start.checked_add(at)?;
+            Some(VaddrRange { start, length })
+        });
+        self.build_id = found.unwrap_or_default();
+    }
+
+    /// The segments that are neither code nor writable.
+    pub(super) fn constants(headers: &[u8]) -> impl Iterator<Item = VaddrRange> {
+        let headers = each(headers)
+            .filter(|header| (u32_at(header, 0), u32_at(header, 4)) == (Some(PT_LOAD), Some(PF_R)));
+        headers.filter_map(VaddrRange::from_header)
     }
 
     /// The end of its readable part in memory.
@@ -168,8 +214,8 @@ impl ObjectImage {
     }
 }
 
-/// The position of the build ID in notes that begin at `at`.
-fn build_id(notes: &[u8], at: usize) -> Option<(usize, usize)> {
+/// The position of the build ID in notes, and its length.
+fn build_id(notes: &[u8]) -> Option<(u64, u64)> {
     let mut offset = 0;
     loop {
         let name = usize::try_from(u32_at(notes, offset)?).ok()?;
@@ -179,7 +225,7 @@ fn build_id(notes: &[u8], at: usize) -> Option<(usize, usize)> {
         let is_gnu = notes.get(offset + 12..)?.starts_with(b"GNU\0");
         if kind == NT_GNU_BUILD_ID && is_gnu && name == 4 {
             notes.get(content..)?.get(..length)?;
-            return Some((at + content, length));
+            return Some((content as u64, length as u64));
         }
         offset = content.checked_add(length.checked_next_multiple_of(4)?)?;
     }

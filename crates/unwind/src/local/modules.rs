@@ -4,7 +4,8 @@
 //! and then only read: readers never wait. `_dl_find_object`, which takes no lock, finds the object
 //! at an address. It is a known one if addresses, search table and build ID are the same. The same
 //! library, loaded again at the same address, is the same module. For a module without a build ID
-//! nothing is learned that a successor's rows could contradict: it is looked up in every walk.
+//! nothing is learned that a successor's rows could contradict: it is looked up in every walk. So is
+//! one of those that come after the last number.
 
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
@@ -17,6 +18,7 @@ use unspool_rows::{LoadBias, RuntimeAddr, Vaddr};
 use super::ABI;
 use super::elf::{ObjectImage, VaddrRange};
 use super::symbols::ExportedSymbols;
+use super::sys::pool::{BufferPool, PooledBuffer};
 use super::sys::{self, LoadedObject, SetOnce};
 use crate::modules::{Module, ModuleSlot, Modules};
 use crate::row_rules::RowRules;
@@ -68,14 +70,14 @@ struct InlineBuildId {
 }
 
 impl InlineBuildId {
-    fn from_page(page: &[u8], (at, length): (usize, usize)) -> Option<InlineBuildId> {
-        let mut id = InlineBuildId {
-            length,
-            ..InlineBuildId::default()
-        };
-        let bytes = page.get(at..)?.get(..length)?;
-        id.bytes.get_mut(..length)?.copy_from_slice(bytes);
-        Some(id)
+    /// A longer one counts as none.
+    fn new(id: &[u8]) -> InlineBuildId {
+        let mut inline = InlineBuildId::default();
+        if let Some(bytes) = inline.bytes.get_mut(..id.len()) {
+            bytes.copy_from_slice(id);
+            inline.length = id.len();
+        }
+        inline
     }
 
     fn bytes(&self) -> &[u8] {
@@ -103,6 +105,19 @@ pub struct LoadedModule<'m> {
     pub arguments: Option<&'static [u8]>,
 }
 
+/// The unwind table of a loaded object.
+#[derive(Debug)]
+pub struct OwnUnwindTable<'m> {
+    /// The table.
+    pub lookup: &'m Lookup<'static>,
+    /// Run-time minus link-time address.
+    pub bias: LoadBias,
+    /// The module's slot, if knowledge about it may be kept.
+    pub slot: Option<ModuleSlot>,
+    /// Whether the module stays as long as the process.
+    pub is_permanent: bool,
+}
+
 /// Bytes of a module, in the loader's mapping.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleBytes<'t> {
@@ -122,28 +137,46 @@ impl OwnModules {
         Some(LoadedModule { link_map, ..loaded })
     }
 
+    /// Passes on the unwind table of the object loaded at an address, even if there are too many
+    /// objects to remember this one. `None` if it has none. Async-signal-safe.
+    pub fn with_unwind_table<R>(
+        &self,
+        addr: RuntimeAddr,
+        work: impl FnOnce(OwnUnwindTable<'_>) -> R,
+    ) -> Option<R> {
+        let with_table = |known: &OwnModule| {
+            Some(work(OwnUnwindTable {
+                lookup: known.cfi.as_ref()?,
+                bias: known.image.bias,
+                slot: known.place(),
+                is_permanent: known.stays.load(Ordering::Relaxed),
+            }))
+        };
+        self.with(addr, with_table)?
+    }
+
     /// The bytes from an address to the end of its segment, if that is readable by its module's
     /// program headers. They are not to be used once the module is unloaded. Async-signal-safe.
     #[must_use]
     pub fn bytes_from(&self, addr: RuntimeAddr) -> Option<&'static [u8]> {
-        let known = self.find(addr)?;
-        let start = known.image.bias.to_vaddr(addr);
-        let length = known.image.readable_from(start)?;
-        let range = VaddrRange {
-            start: start.0,
-            length,
-        };
-        known.object.bytes(&known.image, range)
+        self.with(addr, |known| known.bytes_from(addr))?
     }
 
     /// The address of a function that the object loaded at an address exports. Async-signal-safe.
     #[must_use]
     pub fn symbol(&self, within: RuntimeAddr, name: &[u8]) -> Option<RuntimeAddr> {
-        let known = self.find(within)?;
-        let dynamic = ObjectImage::dynamic(known.object.first_page())?;
-        let dynamic = known.object.bytes(&known.image, dynamic)?;
-        let bytes_from = |addr| self.bytes_from(addr);
-        ExportedSymbols::find(dynamic, known.image.bias, bytes_from)?.address(name)
+        self.with(within, |known| known.exports()?.address(name))?
+    }
+
+    /// Whether the object loaded at an address exports a function there, under one of these names.
+    /// Async-signal-safe.
+    #[must_use]
+    pub fn is_exported(&self, addr: RuntimeAddr, names: &[&[u8]]) -> bool {
+        let is_it = |known: &OwnModule| {
+            let exports = known.exports();
+            exports.is_some_and(|all| names.iter().any(|name| all.address(name) == Some(addr)))
+        };
+        self.with(addr, is_it).unwrap_or(false)
     }
 
     /// All discovered objects, including unloaded ones.
@@ -159,7 +192,7 @@ impl OwnModules {
     /// Not async-signal-safe: takes the loader's lock.
     pub fn discover_all(&self) {
         sys::for_each_object(|object| {
-            self.find(RuntimeAddr(object.addr));
+            self.find_listed(&object);
             true
         });
     }
@@ -170,7 +203,7 @@ impl OwnModules {
     /// Not async-signal-safe: takes the loader's lock, until the last was visited.
     pub fn for_each_embedded(&self, mut visit: impl FnMut(LoadedModule<'_>, ModuleBytes<'_>)) {
         sys::for_each_object(|object| {
-            if let Some(known) = self.find(RuntimeAddr(object.addr))
+            if let Some(known) = self.find_listed(&object)
                 && let Some(bytes) = known.embedded()
             {
                 let stays = known.stays.load(Ordering::Relaxed);
@@ -185,8 +218,9 @@ impl OwnModules {
         });
     }
 
-    /// The limit of discovered modules, including unloaded ones. Later ones are not found: walks
-    /// end at their frames, or guess.
+    /// The limit of discovered modules, including unloaded ones. Later ones have no number: walks
+    /// end at their frames, or guess. Exceptions look at them anew each time
+    /// ([`OwnModules::with_unwind_table`]).
     pub const MAX_MODULES: usize = 1024;
 
     const INDEX: usize = 2 * OwnModules::MAX_MODULES;
@@ -248,8 +282,9 @@ impl OwnModules {
     ///
     /// Not async-signal-safe: takes the loader's lock.
     pub fn prepare(&self) {
+        sys::begin_process_epoch();
         sys::for_each_object(|object| {
-            if let Some(known) = self.find(RuntimeAddr(object.addr)) {
+            if let Some(known) = self.find_listed(&object) {
                 known.stays.store(true, Ordering::Relaxed);
                 if known.slot.0 < 64 {
                     self.staying.fetch_or(1 << known.slot.0, Ordering::Relaxed);
@@ -261,7 +296,19 @@ impl OwnModules {
 
     /// The module loaded at an address at present; a new one is examined first.
     fn find(&self, addr: RuntimeAddr) -> Option<&OwnModule> {
-        let object = sys::find_object(addr.0)?;
+        self.numbered(sys::find_object(addr.0)?)
+    }
+
+    /// The same for an object in the loader's list, which tells where its program headers are.
+    fn find_listed(&self, listed: &sys::ListedObject<'_>) -> Option<&OwnModule> {
+        let object = sys::find_object(listed.addr)?;
+        self.numbered(LoadedObject {
+            headers: listed.object.headers,
+            ..object
+        })
+    }
+
+    fn numbered(&self, object: LoadedObject) -> Option<&OwnModule> {
         let hash = (object.start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53;
         let first = usize::try_from(hash).unwrap_or(0);
         for at in first..first + Self::PROBES {
@@ -277,13 +324,24 @@ impl OwnModules {
         None
     }
 
+    /// Runs `work` with the module loaded at an address at present. Without a free number it is
+    /// examined for this call alone.
+    fn with<R>(&self, addr: RuntimeAddr, work: impl FnOnce(&OwnModule) -> R) -> Option<R> {
+        let object = sys::find_object(addr.0)?;
+        match self.numbered(object) {
+            Some(known) => Some(work(known)),
+            None => with_unnumbered(object, work),
+        }
+    }
+
     /// Whether an address lies in a segment of a loaded module that is readable by its program
     /// headers.
     pub(super) fn is_readable(&self, addr: RuntimeAddr) -> bool {
-        self.find(addr).is_some_and(|known| {
+        let is_readable = |known: &OwnModule| {
             let vaddr = known.image.bias.to_vaddr(addr);
             known.image.readable_from(vaddr).is_some()
-        })
+        };
+        self.with(addr, is_readable).unwrap_or(false)
     }
 
     fn loaded_module(&self, slot: ModuleSlot) -> Option<&OwnModule> {
@@ -300,11 +358,13 @@ impl OwnModules {
         // Keeps the count near the number of slots.
         self.modules
             .get(usize::from(self.count.load(Ordering::Relaxed)))?;
-        let mut known = Self::look_at(object)?;
+        let image = object.image()?;
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         let (slot, next) = (self.modules.get(usize::from(before))?, before + 1);
-        known.slot = ModuleSlot(next);
-        let known = slot.set(known)?;
+        let known = slot.fill(|known| {
+            known.look_at(object, image);
+            known.slot = ModuleSlot(next);
+        })?;
         // Either this sees a table that was attached meanwhile, or the attaching thread sees the
         // module.
         fence(Ordering::SeqCst);
@@ -314,26 +374,16 @@ impl OwnModules {
         let _ = number.compare_exchange(0, next, Ordering::Release, Ordering::Relaxed);
         Some(known)
     }
+}
 
-    /// The data of an object that has no number yet.
-    fn look_at(object: LoadedObject) -> Option<OwnModule> {
-        let page = object.first_page();
-        let image = ObjectImage::parse(page, object.start)?;
-        let build_id = InlineBuildId::from_page(page, image.build_id)?;
-        Some(OwnModule {
-            object,
-            slot: ModuleSlot(0),
-            build_id,
-            code: code(&object, &image),
-            head: head(&object, &image),
-            cfi: lookup(&object, &image),
-            sframe: sframe_lookup(&object, &image),
-            image,
-            table: SetOnce::new(),
-            arguments: SetOnce::new(),
-            stays: AtomicBool::new(false),
-        })
-    }
+#[cold]
+#[inline(never)]
+fn with_unnumbered<R>(object: LoadedObject, work: impl FnOnce(&OwnModule) -> R) -> Option<R> {
+    let image = object.image()?;
+    Some(UNNUMBERED.with_any(|known| {
+        known.look_at(object, image);
+        work(known)
+    }))
 }
 
 fn code(object: &LoadedObject, image: &ObjectImage) -> Option<(Vaddr, &'static [u8])> {
@@ -350,7 +400,7 @@ fn lookup(object: &LoadedObject, image: &ObjectImage) -> Option<Lookup<'static>>
         start: hdr.eh_frame.0,
         length: image.readable_from(hdr.eh_frame)?,
     };
-    let section = CfiSection {
+    let mut section = CfiSection {
         kind: SectionKind::EhFrame,
         data: object.bytes(image, eh_frame)?,
         address: hdr.eh_frame,
@@ -358,7 +408,14 @@ fn lookup(object: &LoadedObject, image: &ObjectImage) -> Option<Lookup<'static>>
         data_base: None,
         abi: ABI,
     };
-    Some(Lookup::new(section, Some(hdr), HdrTrust::Complete).stop_at_row())
+    // GNU ld lists no entry if it cannot read one of them. Then all are read, up to the terminator.
+    let trust = if hdr.count > 0 {
+        HdrTrust::Complete
+    } else {
+        section.end_at_terminator();
+        HdrTrust::Suspect
+    };
+    Some(Lookup::new(section, Some(hdr), trust).stop_at_row())
 }
 
 /// The SFrame that it was linked with.
@@ -386,7 +443,43 @@ fn head(object: &LoadedObject, image: &ObjectImage) -> [u8; HEAD] {
 
 const HEAD: usize = 4 + 8 + 8;
 
+/// Modules without a number, while they are used.
+static UNNUMBERED: BufferPool<OwnModule> = BufferPool::new();
+
+impl PooledBuffer for OwnModule {
+    const EMPTY: OwnModule = OwnModule {
+        object: LoadedObject::NONE,
+        image: ObjectImage::NONE,
+        slot: ModuleSlot(0),
+        build_id: InlineBuildId {
+            bytes: [0; 32],
+            length: 0,
+        },
+        code: None,
+        head: [0; HEAD],
+        cfi: None,
+        sframe: None,
+        table: SetOnce::new(),
+        arguments: SetOnce::new(),
+        stays: AtomicBool::new(false),
+    };
+}
+
 impl OwnModule {
+    /// Finds the data of an object that has no number yet.
+    // Not inlined: reading the headers before does not need its stack.
+    #[inline(never)]
+    fn look_at(&mut self, object: LoadedObject, image: ObjectImage) {
+        let build_id = object.bytes(&image, image.build_id).unwrap_or_default();
+        self.build_id = InlineBuildId::new(build_id);
+        self.code = code(&object, &image);
+        self.head = head(&object, &image);
+        self.cfi = lookup(&object, &image);
+        self.sframe = sframe_lookup(&object, &image);
+        self.object = object;
+        self.image = image;
+    }
+
     fn loaded(&self) -> LoadedModule<'_> {
         LoadedModule {
             start: RuntimeAddr(self.object.start),
@@ -401,7 +494,7 @@ impl OwnModule {
 
     /// The segment that begins like a compiled table. Not to be kept if the module can be unloaded.
     fn embedded(&self) -> Option<&'static [u8]> {
-        let segments = ObjectImage::constants(self.object.first_page());
+        let segments = ObjectImage::constants(self.object.program_headers()?);
         let mut bytes = segments.filter_map(|segment| self.object.bytes(&self.image, segment));
         bytes.find(|bytes| bytes.starts_with(&MAGIC))
     }
@@ -414,18 +507,41 @@ impl OwnModule {
         if self.stays.load(Ordering::Relaxed) {
             return true;
         }
-        let page = object.first_page();
-        match self.build_id.length {
-            0 => {
-                let image = ObjectImage::parse(page, object.start);
-                image == Some(self.image) && head(object, &self.image) == self.head
-            }
-            length => {
-                let (at, _) = self.image.build_id;
-                let bytes = page.get(at..).and_then(|rest| rest.get(..length));
-                bytes.is_some() && bytes == self.build_id.bytes.get(..length)
-            }
+        let id = self.build_id.bytes();
+        if let Some(at) = self.id_in_first_page() {
+            return object.first_page().get(at..at + id.len()) == Some(id);
         }
+        object.image().is_some_and(|image| {
+            let other = object.bytes(&image, image.build_id).unwrap_or_default();
+            image == self.image
+                && InlineBuildId::new(other) == self.build_id
+                && head(object, &image) == self.head
+        })
+    }
+
+    /// The offset of its build ID in its first page, if it is there.
+    fn id_in_first_page(&self) -> Option<usize> {
+        let id = self.image.bias.to_runtime(Vaddr(self.image.build_id.start));
+        let at = usize::try_from(id.0.wrapping_sub(self.object.start)).ok()?;
+        let is_there = self.has_build_id()
+            && (self.object.first_page().len())
+                .checked_sub(self.build_id.length)
+                .is_some_and(|last| at <= last);
+        is_there.then_some(at)
+    }
+
+    fn bytes_from(&self, addr: RuntimeAddr) -> Option<&'static [u8]> {
+        let start = self.image.bias.to_vaddr(addr);
+        let range = VaddrRange {
+            start: start.0,
+            length: self.image.readable_from(start)?,
+        };
+        self.object.bytes(&self.image, range)
+    }
+
+    fn exports(&self) -> Option<ExportedSymbols<'static>> {
+        let dynamic = self.object.bytes(&self.image, self.image.dynamic)?;
+        ExportedSymbols::find(dynamic, self.image.bias, |addr| self.bytes_from(addr))
     }
 
     fn module(&self) -> Module<'_> {
@@ -453,7 +569,7 @@ impl OwnModule {
     /// may be kept of a module that can be unloaded.
     fn place(&self) -> Option<ModuleSlot> {
         let is_unique = self.has_build_id() || self.stays.load(Ordering::Relaxed);
-        is_unique.then_some(self.slot)
+        (is_unique && self.slot.0 != 0).then_some(self.slot)
     }
 }
 

@@ -14,13 +14,19 @@ use core::{ptr, slice};
 
 use unspool_rows::{AscendingAddresses, Register, RuntimeAddr, Vaddr};
 
-use super::elf::{ObjectImage, VaddrRange};
+use super::elf::{HEADER, HeaderTable, ObjectImage, VaddrRange, bias_by_own_header};
 use crate::walk::RuleCache;
 
+use pool::PooledBuffer;
+
+pub mod caller_registers;
+pub mod fork_safe_lock;
 pub mod pool;
+mod process_epoch;
 mod readable_memory;
 
-pub use readable_memory::ReadableMemory;
+pub(super) use process_epoch::begin as begin_process_epoch;
+pub use readable_memory::{ReadableMemory, StackTrust};
 
 /// The registers of a function at one of its instructions.
 #[derive(Debug, Clone, Copy)]
@@ -465,6 +471,15 @@ pub(super) struct LoadedObject {
     pub(super) link_map: u64,
     /// `.eh_frame_hdr` in memory, or zero.
     pub(super) hdr: u64,
+    /// Its program headers in memory, if it is known where they are.
+    pub(super) headers: MappedHeaders,
+}
+
+/// Program headers in an object's mapping: none if the address is zero.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MappedHeaders {
+    address: u64,
+    bytes: usize,
 }
 
 /// `struct dl_find_object` of glibc 2.35 (dlfcn.h).
@@ -512,16 +527,14 @@ pub(super) fn find_object(addr: u64) -> Option<LoadedObject> {
         Some(find) => found_by(find, addr)?,
         None => listed_at(addr)?,
     };
-    let (start, end) = if in_program(found.start, found.end) {
-        (program.start, program.end)
-    } else {
-        (found.start, found.end)
-    };
-    Some(LoadedObject {
-        start,
-        end,
-        ..found
-    })
+    if in_program(found.start, found.end) {
+        return Some(LoadedObject {
+            link_map: found.link_map,
+            hdr: found.hdr,
+            ..program
+        });
+    }
+    Some(found)
 }
 
 fn found_by(find: FindObject, addr: u64) -> Option<LoadedObject> {
@@ -535,6 +548,7 @@ fn found_by(find: FindObject, addr: u64) -> Option<LoadedObject> {
         end: found.map_end.addr() as u64,
         link_map: found.link_map.addr() as u64,
         hdr: found.eh_frame.addr() as u64,
+        headers: MappedHeaders::default(),
     })
 }
 
@@ -548,8 +562,7 @@ fn listed_at(addr: u64) -> Option<LoadedObject> {
     found
 }
 
-/// The program, as the kernel has mapped it; an empty object if its headers are not at its
-/// beginning.
+/// The program, as the kernel has mapped it; an empty object if that cannot be told.
 ///
 /// glibc's function knows the code of a statically linked program, but not its headers and tables.
 /// A program can have pages between its segments: linkers leave them if a segment ends within a few
@@ -576,26 +589,94 @@ fn find_program() -> Option<MainProgram> {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
     // SAFETY: as above.
-    let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
-    if headers == 0 {
+    let address = unsafe { libc::getauxval(libc::AT_PHDR) };
+    // SAFETY: as above.
+    let count = unsafe { libc::getauxval(libc::AT_PHNUM) };
+    if address == 0 {
         return None;
     }
-    let start = headers & !(ReadablePages::SIZE - 1);
-    // SAFETY: the kernel has mapped the program headers, and with them their whole page.
+    let headers = MappedHeaders {
+        address,
+        bytes: HEADER.checked_mul(usize::try_from(count).ok()?)?,
+    };
+    let table = headers.get()?;
+    let start = match bias_by_own_header(table, address) {
+        Some(bias) => bias.to_runtime(ObjectImage::start(table)?).0,
+        // Without a header that names them, they are in the first page.
+        None => address & !(ReadablePages::SIZE - 1),
+    };
+    let is_there = start == address & !(ReadablePages::SIZE - 1) || is_mapped(start);
+    if !is_there {
+        return None;
+    }
+    // SAFETY: that can be read, as was checked, or as the headers' page.
     let page = unsafe { bytes(start, ReadablePages::SIZE) };
-    // The page begins with the ELF header only if the program headers are near.
-    let image = ObjectImage::parse(page, start)?;
+    HeaderTable::parse(page)?;
+    let image = ObjectImage::parse(table, page, start)?;
     Some(MainProgram {
         object: LoadedObject {
             start,
             end: image.end(),
+            headers,
             ..LoadedObject::default()
         },
         is_static: loader == 0,
     })
 }
 
+impl MappedHeaders {
+    fn get(&self) -> Option<&'static [u8]> {
+        let length = self.bytes as u64;
+        // SAFETY: the kernel or the loader has named these bytes, or they were checked. They are in
+        // the object's mapping.
+        (self.address != 0).then(|| unsafe { bytes(self.address, length) })
+    }
+
+    /// The headers that a rewriter of the file has moved out of the first page, as BOLT does: at an
+    /// address as far behind the first page as they are in the file. The kernel is asked whether
+    /// that can be read, and one of them must say the same.
+    #[cold]
+    #[inline(never)]
+    fn moved(object: &LoadedObject, table: HeaderTable) -> MappedHeaders {
+        let address = object.start.wrapping_add(table.offset);
+        let last = address.wrapping_add(table.bytes as u64).wrapping_sub(1);
+        let pages = address / ReadablePages::SIZE..=last / ReadablePages::SIZE;
+        let is_there = object.start < address
+            && last < object.end
+            && pages
+                .into_iter()
+                .all(|page| is_mapped(page * ReadablePages::SIZE));
+        let headers = MappedHeaders {
+            address,
+            bytes: table.bytes,
+        };
+        let is_named = is_there
+            && headers.get().is_some_and(|headers| {
+                let bias = bias_by_own_header(headers, address);
+                let start = bias.zip(ObjectImage::start(headers));
+                start.is_some_and(|(bias, first)| bias.to_runtime(first).0 == object.start)
+            });
+        if is_named {
+            headers
+        } else {
+            MappedHeaders::default()
+        }
+    }
+}
+
 impl LoadedObject {
+    /// At no address.
+    pub(super) const NONE: LoadedObject = LoadedObject {
+        start: 0,
+        end: 0,
+        link_map: 0,
+        hdr: 0,
+        headers: MappedHeaders {
+            address: 0,
+            bytes: 0,
+        },
+    };
+
     /// An object in the loader's list.
     fn from_phdr_info(listed: &libc::dl_phdr_info) -> LoadedObject {
         if listed.dlpi_phdr.is_null() {
@@ -619,6 +700,12 @@ impl LoadedObject {
                 _ => {}
             }
         }
+        // The loader's copy of others goes with the object.
+        let address = listed.dlpi_phdr.addr() as u64;
+        if object.start <= address && address < object.end {
+            let bytes = HEADER * usize::from(listed.dlpi_phnum);
+            object.headers = MappedHeaders { address, bytes };
+        }
         object
     }
 
@@ -632,6 +719,24 @@ impl LoadedObject {
         // SAFETY: the loader has mapped the object from here on, beginning with the header, and no
         // one writes there. Every object is assumed to have a readable first segment.
         unsafe { bytes(self.start, ReadablePages::SIZE) }
+    }
+
+    /// Its program headers.
+    pub(super) fn program_headers(&self) -> Option<&'static [u8]> {
+        if let Some(known) = self.headers.get() {
+            return Some(known);
+        }
+        let table = HeaderTable::parse(self.first_page())?;
+        let moved = || MappedHeaders::moved(self, table).get();
+        table.within(self.first_page()).or_else(moved)
+    }
+
+    /// What its headers say of it. `None` if they are invalid, or nowhere.
+    pub(super) fn image(&self) -> Option<ObjectImage> {
+        let headers = self.program_headers()?;
+        let mut image = ObjectImage::parse(headers, self.first_page(), self.start)?;
+        image.find_build_id(headers, |image, notes| self.bytes(image, notes));
+        Some(image)
     }
 
     /// Bytes of the object, if readable by its program headers, which `image` was made from.
@@ -701,8 +806,8 @@ pub(super) struct ListedObject<'n> {
     pub(super) name: &'n [u8],
     /// An address in it.
     pub(super) addr: u64,
-    /// Its addresses, by its program headers.
-    object: LoadedObject,
+    /// By its program headers.
+    pub(super) object: LoadedObject,
     /// Whether it is the loader itself or, in a static program, the only object.
     pub(super) is_loader: bool,
 }
@@ -729,10 +834,11 @@ pub(super) fn for_each_object<V: FnMut(ListedObject<'_>) -> bool>(visit: V) {
             // SAFETY: the loader keeps the name as long as the object.
             unsafe { CStr::from_ptr(object.dlpi_name) }
         };
+        let listed = LoadedObject::from_phdr_info(object);
         let listed = ListedObject {
             name: name.to_bytes(),
-            addr: object.dlpi_phdr.addr() as u64,
-            object: LoadedObject::from_phdr_info(object),
+            addr: listed.start,
+            object: listed,
             is_loader: visitor.loader == 0 || object.dlpi_addr == visitor.loader,
         };
         c_int::from(!(visitor.visit)(listed))
@@ -785,13 +891,31 @@ impl<T> SetOnce<T> {
 
     /// Sets the value unless another caller has begun to.
     pub fn set(&self, value: T) -> Option<&T> {
-        let (from, to) = (Self::EMPTY, Self::BEING_SET);
-        self.state
-            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
-            .ok()?;
+        self.begin()?;
         // SAFETY: only the caller that changed the state from `EMPTY` writes, and no one reads
         // before it is `SET`.
         unsafe { self.value.get().cast::<T>().write(value) };
+        self.state.store(Self::SET, Ordering::Release);
+        self.get()
+    }
+
+    fn begin(&self) -> Option<()> {
+        let (from, to) = (Self::EMPTY, Self::BEING_SET);
+        let begun = self
+            .state
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        begun.ok().map(|_| ())
+    }
+}
+
+impl<T: PooledBuffer> SetOnce<T> {
+    /// The same for a large value: `fill` changes the empty one in its place, without a copy on the
+    /// stack.
+    pub(super) fn fill(&self, fill: impl FnOnce(&mut T)) -> Option<&T> {
+        self.begin()?;
+        // SAFETY: as in `set`.
+        let place = unsafe { &mut *self.value.get() };
+        fill(place.write(const { T::EMPTY }));
         self.state.store(Self::SET, Ordering::Release);
         self.get()
     }

@@ -24,16 +24,16 @@
 //! that tag: one comparison decides. An empty slot matches no tag, because no tag is so small.
 //!
 //! Rows that do not fit into a word, and rows without a number because there are too many, are in a
-//! separate table. Its slots have a version, which is odd while the slot is written. A child that
-//! is forked then has one slot less.
+//! separate table of [`VersionedWords`].
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use unspool_rows::{CodeAddr, RuntimeAddr};
 
 use super::CachedPackedRow;
-use crate::row_numbers::RowNumbers;
+use super::numbered_rules::{GENERATION, NumberedRules};
+use crate::versioned_words::VersionedWords;
 
 /// A code address with its kind: the key of a cached rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +58,9 @@ pub enum Arrival {
 const CODE: Range<u64> = NUMBERS_END..1 << 48;
 const ARRIVAL_SHIFT: u32 = 48;
 const UNCACHEABLE: u64 = 1 << 50;
-const IN_NEIGHBOUR_SLOT: u64 = 1 << 51;
-const GENERATION: u64 = 1 << 52;
 /// The numbers of rules are lower.
-const NUMBERS_END: u64 = 1 << 14;
+const NUMBERS_END: u64 = NUMBERS as u64;
+const NUMBERS: usize = 1 << 14;
 
 impl StepAddress {
     /// The address of a frame with this stack pointer.
@@ -139,26 +138,16 @@ impl StepAddress {
 pub struct StepCache {
     /// A multiple of [`GENERATION`].
     generation: AtomicU64,
-    slots: [AtomicU64; StepCache::SLOTS],
     /// The packed rows.
-    rows: RowNumbers<NUMBERS>,
+    numbered: NumberedRules<{ StepCache::SLOTS }, NUMBERS>,
     others: [UnnumberedRule; OTHERS],
 }
 
-const NUMBERS: usize = 1 << NUMBERS_END.trailing_zeros();
 const OTHERS: usize = 256;
 
-/// A rule that has no number.
-#[derive(Debug)]
-struct UnnumberedRule {
-    version: AtomicU64,
-    /// The key, with the generation; zero if empty.
-    key: AtomicU64,
-    /// The length of an encoded row in bytes, or zero for a packed row, which is then the first
-    /// word.
-    len: AtomicU64,
-    words: [AtomicU64; ROW_WORDS],
-}
+/// A rule that has no number: the key, with the generation, or zero if empty; the length of an
+/// encoded row in bytes, or zero for a packed row, which is then the first word; and the words.
+type UnnumberedRule = VersionedWords<{ 2 + ROW_WORDS }>;
 
 /// glibc's signal frame, with a rule for every register, takes 88 bytes.
 const ROW_WORDS: usize = 13;
@@ -210,9 +199,8 @@ impl StepCache {
     pub const fn empty() -> StepCache {
         StepCache {
             generation: AtomicU64::new(0),
-            slots: [const { AtomicU64::new(0) }; StepCache::SLOTS],
-            rows: RowNumbers::new(),
-            others: [const { UnnumberedRule::empty() }; OTHERS],
+            numbered: NumberedRules::new(),
+            others: [const { UnnumberedRule::new() }; OTHERS],
         }
     }
 
@@ -233,10 +221,8 @@ impl StepCache {
     }
 
     fn clear(&self) {
-        let keys = self.others.iter().map(|other| &other.key);
-        for word in self.slots.iter().chain(keys) {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.numbered.clear();
+        self.others.iter().for_each(UnnumberedRule::clear_key);
     }
 
     /// The rule of an address, if it is cached, packed, and in the address's own slot: the usual
@@ -245,29 +231,19 @@ impl StepCache {
     #[must_use]
     pub fn simple(&self, step_address: StepAddress) -> Option<CachedPackedRow> {
         let generation = self.generation.load(Ordering::Relaxed);
-        self.numbered(step_address.slot(), step_address.key ^ generation)
-    }
-
-    /// A slot's rule for a tag.
-    #[inline(always)]
-    fn numbered(&self, slot: usize, tag: u64) -> Option<CachedPackedRow> {
-        // Acquire: the rule was stored before its number.
-        let word = self.slots.get(slot)?.load(Ordering::Acquire);
-        let number = usize::try_from(word ^ tag).ok()?;
-        // If it is not a number, the word has another tag.
-        self.rows.word(number).map(CachedPackedRow::from_word)
+        let word = (self.numbered).own(step_address.slot(), step_address.key ^ generation);
+        word.map(CachedPackedRow::from_word)
     }
 
     /// The rule of an address, if cached.
     #[must_use]
     pub fn get(&self, step_address: StepAddress) -> Option<CachedRule> {
         let tag = step_address.key ^ self.generation.load(Ordering::Relaxed);
-        let own = self.numbered(step_address.slot(), tag);
-        let simple =
-            own.or_else(|| self.numbered(step_address.slot() ^ 1, tag ^ IN_NEIGHBOUR_SLOT));
+        let word = self.numbered.get(step_address.slot(), tag);
+        let simple = word.map(CachedPackedRow::from_word);
         match simple.filter(|simple| *simple != CachedPackedRow::NONE) {
             Some(simple) => Some(CachedRule::Simple(simple)),
-            None => self.other(step_address)?.get(tag),
+            None => unpacked(self.other(step_address)?.read(tag).filter(|_| tag != 0)?),
         }
     }
 
@@ -288,38 +264,17 @@ impl StepCache {
             return;
         }
         let tag = step_address.key ^ generation.0;
-        let number = match rule {
-            StepRule::Simple(simple) => self.rows.number(simple.word()),
-            StepRule::Encoded(_) => None,
-        };
-        match number {
-            Some(number) => self.put_number(step_address, tag, number, generation),
-            None => {
-                if let Some(other) = self.other(step_address) {
-                    other.put(tag, rule);
-                }
+        let is_numbered = match rule {
+            StepRule::Simple(simple) => {
+                (self.numbered).put(step_address.slot(), tag, simple.word(), generation.0)
             }
-        }
-    }
-
-    fn put_number(
-        &self,
-        step_address: StepAddress,
-        tag: u64,
-        number: usize,
-        Generation(generation): Generation,
-    ) {
-        let own = step_address.slot();
-        let (Some(first), Some(second)) = (self.slots.get(own), self.slots.get(own ^ 1)) else {
-            return;
+            StepRule::Encoded(_) => false,
         };
-        // It takes its own slot, where it is found soonest; the previous one moves to the other.
-        let before = first.load(Ordering::Acquire);
-        let is_others = before ^ tag >= NUMBERS_END && before != 0;
-        if is_others && (before ^ generation) < GENERATION && before & IN_NEIGHBOUR_SLOT == 0 {
-            second.store(before | IN_NEIGHBOUR_SLOT, Ordering::Release);
+        if !is_numbered
+            && let (Some(other), Some(words)) = (self.other(step_address), packed(tag, rule))
+        {
+            other.write(words);
         }
-        first.store(tag ^ number as u64, Ordering::Release);
     }
 }
 
@@ -329,73 +284,26 @@ impl Default for StepCache {
     }
 }
 
-impl UnnumberedRule {
-    const fn empty() -> Self {
-        UnnumberedRule {
-            version: AtomicU64::new(0),
-            key: AtomicU64::new(0),
-            len: AtomicU64::new(0),
-            words: [const { AtomicU64::new(0) }; ROW_WORDS],
-        }
-    }
-
-    fn get(&self, key: u64) -> Option<CachedRule> {
-        let version = self.version.load(Ordering::Acquire);
-        let is_it = version.is_multiple_of(2) && self.key.load(Ordering::Relaxed) == key;
-        let len = self.len.load(Ordering::Relaxed);
-        let words = self
-            .words
-            .each_ref()
-            .map(|word| word.load(Ordering::Relaxed));
-        // The version is read again after all these loads.
-        fence(Ordering::Acquire);
-        let is_whole = self.version.load(Ordering::Relaxed) == version;
-        (is_it && is_whole && key != 0).then(|| unpacked(len, words))?
-    }
-
-    fn put(&self, key: u64, rule: StepRule<'_>) {
-        let Some((len, words)) = packed(rule) else {
-            return;
-        };
-        let version = self.version.load(Ordering::Relaxed);
-        let (even, odd) = (version & !1, version | 1);
-        let taken = self
-            .version
-            .compare_exchange(even, odd, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_err() {
-            return;
-        }
-        // The stores below must not be visible before the odd version.
-        fence(Ordering::Release);
-        self.key.store(key, Ordering::Relaxed);
-        self.len.store(len, Ordering::Relaxed);
-        for (to, from) in self.words.iter().zip(words) {
-            to.store(from, Ordering::Relaxed);
-        }
-        self.version.store(odd.wrapping_add(1), Ordering::Release);
-    }
-}
-
-/// A rule's length and words; `None` for an encoded row that is too long.
-fn packed(rule: StepRule<'_>) -> Option<(u64, [u64; ROW_WORDS])> {
-    let mut words = [0; ROW_WORDS];
-    match rule {
-        StepRule::Simple(simple) => {
-            words = [simple.word(); ROW_WORDS];
-            Some((0, words))
-        }
+/// A rule with its key; `None` for an encoded row that is too long.
+fn packed(key: u64, rule: StepRule<'_>) -> Option<[u64; 2 + ROW_WORDS]> {
+    let (len, words) = match rule {
+        StepRule::Simple(simple) => (0, [simple.word(); ROW_WORDS]),
         StepRule::Encoded(row) => {
             let mut bytes = [0; ROW_BYTES];
             bytes.get_mut(..row.len())?.copy_from_slice(row);
-            for (to, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-                *to = u64::from_le_bytes(from.try_into().ok()?);
-            }
-            Some((row.len() as u64, words))
+            let (words, _) = bytes.as_chunks();
+            let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+            (
+                row.len(),
+                core::array::from_fn(|_| words.next().unwrap_or(0)),
+            )
         }
-    }
+    };
+    let mut words = [key, len as u64].into_iter().chain(words);
+    Some(core::array::from_fn(|_| words.next().unwrap_or(0)))
 }
 
-fn unpacked(len: u64, words: [u64; ROW_WORDS]) -> Option<CachedRule> {
+fn unpacked([_, len, words @ ..]: [u64; 2 + ROW_WORDS]) -> Option<CachedRule> {
     if len == 0 {
         let [word, ..] = words;
         return Some(CachedRule::Simple(CachedPackedRow::from_word(word)));

@@ -9,10 +9,11 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::sys::context::{self, CallerContext, call_with_caller_context};
+use unspool_unwind::call_with_caller_registers;
+use unspool_unwind::local::caller_registers::{CallerRegisters, continue_at};
 
 /// The caller of the reporting thread's innermost [`catch_fault`], or null.
-static CALLER: AtomicPtr<CallerContext> = AtomicPtr::new(ptr::null_mut());
+static CALLER: AtomicPtr<CallerRegisters> = AtomicPtr::new(ptr::null_mut());
 
 /// The body of a guarded call, and its result.
 struct GuardedCall<F, R> {
@@ -51,11 +52,11 @@ type HandlerFn = unsafe extern "C" fn(*mut c_void);
 /// The function can be called with the job.
 #[unsafe(naked)]
 unsafe extern "C" fn call(handler: HandlerFn, job: *mut c_void) {
-    call_with_caller_context!("rdx", call_from)
+    call_with_caller_registers!("rdx", call_from)
 }
 
-unsafe extern "C" fn call_from(handler: HandlerFn, job: *mut c_void, context: &mut CallerContext) {
-    CALLER.store(context, Ordering::Relaxed);
+unsafe extern "C" fn call_from(handler: HandlerFn, job: *mut c_void, caller: &mut CallerRegisters) {
+    CALLER.store(caller, Ordering::Relaxed);
     // SAFETY: the caller's promise.
     unsafe { handler(job) };
 }
@@ -83,6 +84,6 @@ pub(super) fn resume_after_fault() {
     if let Some(saved) = unsafe { caller.as_ref() } {
         // SAFETY: the caller of `call` is further out on the same stack; frames in between own
         // nothing that must be released.
-        unsafe { context::enter(saved, 0) };
+        unsafe { continue_at(saved, 0, 0) };
     }
 }

@@ -5,23 +5,25 @@
 //! If another thread or an interrupted walk uses the slot, the next free one is taken. Nothing
 //! waits, allocates or makes system calls, and nothing has to be freed when a thread ends.
 //!
-//! Two events leave a slot taken forever: a handler that jumps out of a walk, and a fork while
-//! another thread walks, in the child. Then fewer slots remain; a walk that finds none does
-//! without.
+//! A handler that jumps out of a walk leaves a slot taken forever. Then fewer remain; a walk that
+//! finds none does without. A forked child takes back what its parent's other threads held, of
+//! buffers that it can make anew.
 //!
 //! Async-signal-safe.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use unspool_cfi::evaluate::Evaluator;
 use unspool_rows::{Register, Row};
 
+use super::process_epoch;
+use super::readable_memory::control_block;
 use crate::walk::Memo;
 
 /// The usual number of threads that walk at once. An unused slot takes no memory.
-const SLOTS_PER_POOL: usize = 16;
+const SLOTS_PER_POOL: usize = 32;
 
 /// What a [`BufferPool`] lends.
 pub trait PooledBuffer: Send + 'static {
@@ -54,21 +56,15 @@ static ROWS: BufferPool<Row<'static>> = BufferPool::new();
 
 /// Runs `work` with an empty row: on the stack, if no slot is free.
 pub fn with_row<R>(work: impl FnOnce(&mut Row<'static>) -> R) -> R {
-    ROWS.with(|row| match row {
-        Some(row) => {
-            row.clear(RETURN_ADDRESS);
-            work(row)
-        }
-        None => with_own(work),
+    ROWS.with_any(|row| {
+        row.clear(RETURN_ADDRESS);
+        work(row)
     })
 }
 
 /// Runs `work` with an evaluator: on the stack, if no slot is free.
 pub fn with_evaluator<R>(work: impl FnOnce(&mut Evaluator<'static>) -> R) -> R {
-    EVALUATORS.with(|evaluator| match evaluator {
-        Some(evaluator) => work(evaluator),
-        None => with_own(work),
-    })
+    EVALUATORS.with_any(work)
 }
 
 /// Runs `work` with a buffer on the stack.
@@ -84,29 +80,39 @@ pub struct BufferPool<T>([PoolSlot<T>; SLOTS_PER_POOL]);
 
 #[derive(Debug)]
 struct PoolSlot<T> {
-    is_in_use: AtomicBool,
-    /// Whether the value was made. Only the call that has set `is_in_use` uses both.
+    /// The process with a call that uses it ([`process_epoch`]), or zero.
+    user: AtomicU32,
+    /// Whether the value was made. Only the call that has set `user` uses both.
     is_made: UnsafeCell<bool>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: only the call that has set `is_in_use` uses the value, until it resets the flag. Other
-// threads, and signal handlers in the same thread, take another slot meanwhile.
+// SAFETY: only the call that has set `user` uses the value, until it resets that. Other threads, and
+// signal handlers in the same thread, take another slot meanwhile.
 unsafe impl<T: Send> Sync for PoolSlot<T> {}
 
 impl<T: PooledBuffer> PoolSlot<T> {
-    /// The value, made at the first call.
+    /// Takes the slot, if it is free: the process that had it before, or zero.
+    fn take(&self, own: u32) -> Option<u32> {
+        let before = self.user.load(Ordering::Relaxed);
+        let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
+        let is_free = before == 0 || before != own && !T::IS_STORED;
+        let is_taken = is_free && self.user.compare_exchange(before, own, taken, not).is_ok();
+        is_taken.then_some(before)
+    }
+
+    /// The value, made at the first call, and after `parent` has left it as it may be.
     ///
     /// # Safety
     ///
-    /// The caller has set `is_in_use`, and does not use the value after resetting it.
-    #[expect(clippy::mut_from_ref, reason = "`is_in_use` is a lock")]
-    unsafe fn value(&self) -> &mut T {
+    /// The caller has set `user`, and does not use the value after resetting it.
+    #[expect(clippy::mut_from_ref, reason = "`user` is a lock")]
+    unsafe fn value(&self, parent: u32) -> &mut T {
         // SAFETY: the caller's promise.
         let is_made = unsafe { &mut *self.is_made.get() };
         // SAFETY: as above.
         let value = unsafe { &mut *self.value.get() };
-        if !T::IS_STORED && !*is_made {
+        if !T::IS_STORED && (parent != 0 || !*is_made) {
             value.write(const { T::EMPTY });
             *is_made = true;
         }
@@ -122,7 +128,7 @@ impl<T: PooledBuffer> BufferPool<T> {
         BufferPool(
             [const {
                 PoolSlot {
-                    is_in_use: AtomicBool::new(false),
+                    user: AtomicU32::new(0),
                     is_made: UnsafeCell::new(false),
                     value: UnsafeCell::new(if T::IS_STORED {
                         MaybeUninit::new(T::EMPTY)
@@ -134,17 +140,26 @@ impl<T: PooledBuffer> BufferPool<T> {
         )
     }
 
+    /// Runs `work` with a buffer: on the stack, if no slot is free.
+    pub fn with_any<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        self.with(|buffer| match buffer {
+            Some(buffer) => work(buffer),
+            None => with_own(work),
+        })
+    }
+
     /// Runs `work` with a free slot, if there is one: this thread's, if possible.
     pub fn with<R>(&self, work: impl FnOnce(Option<&mut T>) -> R) -> R {
-        let hash = thread_address().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = control_block().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let first = usize::try_from(hash).unwrap_or(0) % SLOTS_PER_POOL;
+        let own = process_epoch::current();
         let mut slots = self.0.iter().cycle().skip(first).take(SLOTS_PER_POOL);
-        let Some(slot) = slots.find(|slot| !slot.is_in_use.swap(true, Ordering::Acquire)) else {
+        let Some((slot, parent)) = slots.find_map(|slot| Some((slot, slot.take(own)?))) else {
             return work(None);
         };
-        // SAFETY: `is_in_use` was clear, and is set now.
-        let result = work(Some(unsafe { slot.value() }));
-        slot.is_in_use.store(false, Ordering::Release);
+        // SAFETY: `user` was set just now.
+        let result = work(Some(unsafe { slot.value(parent) }));
+        slot.user.store(0, Ordering::Release);
         result
     }
 }
@@ -153,12 +168,6 @@ impl<T: PooledBuffer> Default for BufferPool<T> {
     fn default() -> Self {
         BufferPool::new()
     }
-}
-
-/// An address that is unique to this thread while it runs.
-fn thread_address() -> u64 {
-    // SAFETY: takes nothing, cannot fail.
-    unsafe { libc::__errno_location() }.addr() as u64
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@
 //! Async-signal-safe. A signal handler may do the same meanwhile: each word is valid by itself.
 
 use core::arch::{asm, global_asm};
-use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -49,21 +48,6 @@ impl ReadableMemory {
     pub fn stack() -> ReadableMemory {
         let stack = thread_stack();
         ReadableMemory::between(stack.low.load(Relaxed), stack.end.load(Relaxed))
-    }
-
-    /// The stack above an object that lies on it, without checking that it is readable.
-    ///
-    /// # Safety
-    ///
-    /// `from` lies on the stack that this thread runs on. Words are read only in frames of
-    /// functions that have not returned: if that stack is a coroutine's, this extends past it.
-    #[must_use]
-    pub unsafe fn trusted(from: *const c_void) -> ReadableMemory {
-        let start = from.addr() as u64;
-        let ends = [main_stack_end(), control_block()];
-        let above = ends.into_iter().filter(|end| *end > start);
-        let end = above.fold(start.saturating_add(MAX_STACK_BYTES), u64::min);
-        ReadableMemory::between(start, end)
     }
 
     /// The known part of this thread's stack, after asking the kernel down to its stack pointer.
@@ -108,6 +92,38 @@ impl ReadableMemory {
         is_inside.then(|| self.first.wrapping_add(self.count).wrapping_sub(1))
     }
 }
+
+/// A walk's trust in its stacks: words of frames are read as returning functions read them, without
+/// asking whether they can be.
+#[derive(Debug, Clone, Copy)]
+pub struct StackTrust(PhantomData<*const ()>);
+
+impl StackTrust {
+    /// # Safety
+    ///
+    /// The stack is that of functions that have not returned, and so are those that signal handlers
+    /// on it have interrupted. Only words of their frames are read: if a stack is a coroutine's,
+    /// [`StackTrust::memory_from`] extends past it.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn new() -> StackTrust {
+        StackTrust(PhantomData)
+    }
+
+    /// The stack above a frame with this stack pointer.
+    #[inline]
+    #[must_use]
+    pub fn memory_from(self, stack_pointer: u64) -> ReadableMemory {
+        let start = stack_pointer.saturating_sub(RED_ZONE);
+        let ends = [main_stack_end(), control_block()];
+        let above = ends.into_iter().filter(|end| *end > start);
+        let end = above.fold(start.saturating_add(MAX_STACK_BYTES), u64::min);
+        ReadableMemory::between(start, end)
+    }
+}
+
+/// The bytes below the stack pointer that a function may use (psABI, "The Stack Frame").
+const RED_ZONE: u64 = 128;
 
 /// A thread's knowledge of its stack. All zero if nothing is known.
 #[repr(C)]
@@ -215,7 +231,7 @@ fn thread_stack() -> &'static StackBounds {
 
 /// The address of the thread's control block, which begins with that address (psABI, "Thread-Local
 /// Storage").
-fn control_block() -> u64 {
+pub(super) fn control_block() -> u64 {
     let value;
     // SAFETY: every thread has one.
     unsafe {
