@@ -35,12 +35,17 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
     let mut tests = Vec::new();
     collect(&source, &mut tests)?;
     tests.sort();
+    for library in &libraries {
+        check_preloading(library)?;
+    }
     let mut passed = [0; 3];
+    let mut compiled = 0;
     let mut differing = Vec::new();
     for test in &tests {
         let Some(program) = test.build(&source, &folder)? else {
             continue;
         };
+        compiled += 1;
         let with_libgcc = passes(&program, None)?;
         passed[0] += usize::from(with_libgcc);
         for (library, passed) in libraries.iter().zip(&mut passed[1..]) {
@@ -55,7 +60,7 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
     let [libgcc, eh, libunwind] = passed;
     writeln!(
         out,
-        "{} tests run a program; libgcc passes {libgcc}, of these \
+        "{} tests are to run a program, {compiled} compile; libgcc passes {libgcc}, of these \
          libunspool-eh.so {eh}, libunwind.so.8 {libunwind}",
         tests.len()
     )?;
@@ -88,7 +93,9 @@ fn source(folder: &Path) -> Result<PathBuf, Error> {
     }
     let archive = archives.into_iter().find(is_archive);
     let archive = archive.ok_or("gcc's source has another form than expected")?;
-    fs::create_dir_all(&source)?;
+    let unpacked = folder.join("gcc.new");
+    let _ = fs::remove_dir_all(&unpacked); // What an interrupted run has left.
+    fs::create_dir_all(&unpacked)?;
     debian::run(
         Command::new("tar")
             .args(["--strip-components=1", "--wildcards", "-xf"])
@@ -99,8 +106,9 @@ fn source(folder: &Path) -> Result<PathBuf, Error> {
                     .chain([&UTILITIES])
                     .map(|part| format!("*/{part}")),
             )
-            .current_dir(&source),
+            .current_dir(&unpacked),
     )?;
+    fs::rename(&unpacked, &source)?;
     Ok(source)
 }
 
@@ -184,6 +192,17 @@ impl SuiteTest {
             .status()?;
         Ok(status.success().then_some(program))
     }
+}
+
+/// Checks that the loader preloads a library. It only warns where it cannot, and goes on with libgcc.
+fn check_preloading(library: &Path) -> Result<(), Error> {
+    let mut command = Command::new("true");
+    let output = command.env("LD_PRELOAD", library).output()?;
+    if output.status.success() && output.stderr.is_empty() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: cannot be preloaded: {text}", library.display()).into())
 }
 
 /// Whether a program ends with success.
