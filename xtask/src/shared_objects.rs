@@ -53,7 +53,7 @@ const UNSPOOL: LibrarySource = LibrarySource {
     }],
 };
 
-/// `unspool_eh_load` runs on loading. An exception may be on its way through: it cannot be unloaded.
+/// An exception may be on its way through: it cannot be unloaded.
 const EXCEPTIONS: LibrarySource = LibrarySource {
     folder: "exceptions",
     library: "libunspool_exceptions.a",
@@ -63,7 +63,8 @@ const EXCEPTIONS: LibrarySource = LibrarySource {
         needs: &[],
         options: &[
             "-Wl,-z,nodelete",
-            "-Wl,-init,unspool_eh_load",
+            // The loader calls them; nobody refers to them.
+            "-Wl,--undefined=unspool_eh_initializer,--undefined=unspool_eh_finalizer",
             // rustc does not mark what it compiles, which uses no return address otherwise.
             "-Wl,-z,shstk",
         ],
@@ -270,7 +271,12 @@ impl Build {
     pub fn own(&self, folder: &Path) -> Result<(), Error> {
         self.link_all(&UNSPOOL, folder)?;
         self.link_all(&CRASH, folder)?;
-        archive(&self.static_library(&UNSPOOL)?, folder)?;
+        archive(
+            &self.static_library(&UNSPOOL)?,
+            "unspool",
+            &exports("libunspool.so.0")?,
+            folder,
+        )?;
         name_for_linking("unspool", folder)?;
         let own = crate_folder(&UNSPOOL);
         copy_header(&own.join("include/unspool.h"), folder)?;
@@ -288,13 +294,21 @@ impl Build {
         )
     }
 
-    /// Builds the shared object with libgcc's names of exceptions into `folder`.
+    /// Builds the shared object with libgcc's names of exceptions into `folder`, and the archive.
     ///
     /// # Errors
     ///
     /// As [`run`].
     pub fn exceptions(&self, folder: &Path) -> Result<(), Error> {
-        self.link_all(&EXCEPTIONS, folder)
+        self.link_all(&EXCEPTIONS, folder)?;
+        let mut names = exports("libunspool-eh.so")?;
+        names.extend(["unspool_eh_initializer", "unspool_eh_finalizer"].map(str::to_owned));
+        archive(
+            &self.static_library(&EXCEPTIONS)?,
+            "unspool-eh",
+            &names,
+            folder,
+        )
     }
 
     /// Builds the shared object with the standard library into a folder in which [`Build::own`] has
@@ -431,16 +445,19 @@ fn copy_header(header: &Path, folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates `libunspool.a`: one object that exports only the shared object's symbols. cargo's
-/// library also has Rust's own symbols, which another Rust library may have, too.
-fn archive(library: &Path, folder: &Path) -> Result<(), Error> {
-    let names = exports("libunspool.so.0")?;
-    let object = library.with_file_name("unspool.o");
-    let list = library.with_file_name("unspool.names");
-    fs::write(&list, names.join("\n"))?;
+/// Creates an archive of one object that exports only these symbols. cargo's library also has Rust's
+/// own symbols, which another Rust library may have, too.
+fn archive(library: &Path, name: &str, exported: &[String], folder: &Path) -> Result<(), Error> {
+    let object = library.with_file_name(format!("{name}.o"));
+    let list = library.with_file_name(format!("{name}.names"));
+    fs::write(&list, exported.join("\n"))?;
     let mut link = Command::new("cc");
     link.args(["-r", "-nostdlib", "-Wl,--gc-sections"])
-        .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
+        .args(
+            exported
+                .iter()
+                .map(|name| format!("-Wl,--undefined={name}")),
+        )
         .arg("-o")
         .arg(&object)
         .arg(library);
@@ -450,7 +467,7 @@ fn archive(library: &Path, folder: &Path) -> Result<(), Error> {
         .arg("--strip-unneeded")
         .arg(&object);
     run_command(hide)?;
-    let archive = folder.join("libunspool.a");
+    let archive = folder.join(format!("lib{name}.a"));
     let _ = fs::remove_file(&archive); // Otherwise it would keep its old contents.
     let mut pack = Command::new("ar");
     pack.arg("rcsD").arg(archive).arg(object);

@@ -3,13 +3,17 @@
 
 pub mod accessors;
 mod address_tree;
-#[cfg(feature = "shared-object")]
+#[cfg(feature = "panics")]
 pub mod backtrace;
 mod entry;
 pub(crate) mod personalities;
 pub mod phases;
 pub mod registered;
-#[cfg(feature = "shared-object")]
+#[cfg(feature = "panics")]
 pub mod registration;
 #[cfg(feature = "shared-object")]
 mod standalone;
+#[cfg(feature = "panics")]
+mod start;
+#[cfg(feature = "panics")]
+mod statistics;

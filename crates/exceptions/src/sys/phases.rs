@@ -14,6 +14,8 @@ use crate::cache::FrameRule;
 use crate::facts::FrameAction;
 use crate::sys::entry::land;
 use crate::sys::personalities;
+#[cfg(feature = "panics")]
+use crate::sys::statistics;
 use crate::walk::{LandingFrame, LandingWalk, WalkPosition};
 
 /// `_Unwind_RaiseException`.
@@ -241,6 +243,10 @@ impl Unwind {
         // SAFETY: the frame's language is responsible for its personality routine.
         let reason = unsafe { personality(VERSION, action, class, self.exception, &mut context) };
         if reason == INSTALL_CONTEXT && action & CLEANUP_PHASE != 0 {
+            #[cfg(feature = "panics")]
+            if action & HANDLER_FRAME != 0 {
+                statistics::land(self.exception);
+            }
             self.walk.pop_arguments(rule);
             context.install(&mut self.walk.frame);
             let [first, second, ..] = context.registers;
@@ -269,6 +275,8 @@ unsafe extern "C-unwind" fn raise(
     exception: *mut Exception,
     frame: &CallerRegisters,
 ) -> ReasonCode {
+    #[cfg(feature = "panics")]
+    let start = statistics::start();
     // SAFETY: the conditions of `raise_exception`: the frame is its caller's.
     let mut unwind = unsafe { Unwind::new(exception, frame) };
     // SAFETY: as above.
@@ -279,7 +287,13 @@ unsafe extern "C-unwind" fn raise(
     // SAFETY: as above.
     let fields = unsafe { &mut *exception };
     fields.stop = None;
-    fields.private_2 = unwind.walk.frame.identity();
+    let handling = unwind.walk.frame.identity();
+    fields.private_2 = handling;
+    #[cfg(feature = "panics")]
+    if let Some(start) = start {
+        // SAFETY: as above.
+        unsafe { statistics::count(start, exception, frame, handling) };
+    }
     // The frames before have nothing to do. No code ran since then except personality routines.
     unwind.walk.return_to(&first);
     // SAFETY: as above.

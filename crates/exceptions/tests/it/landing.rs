@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unspool_testing::{Finish as _, Folder, command, move_headers, tool};
+use unspool_testing::{Finish as _, Folder, command, hex, move_headers, tool};
 
 use crate::programs::{
-    compile_c, compile_cxx, compile_cxx_by, compile_rust, libraries, library, run,
+    archive, compile_c, compile_cxx, compile_cxx_by, compile_cxx_with, compile_rust, libraries,
+    library, run,
 };
 
 /// Throwing, rethrowing, exception pointers, forced unwinds, exits and cancellation of threads, and
@@ -326,4 +327,85 @@ fn shadow_stacks_are_kept_right() {
     let count = |instruction: &str| code.matches(instruction).count();
     assert!(count("rdsspq") >= 5, "{}", count("rdsspq"));
     assert_eq!(count("incsspq"), 2);
+}
+
+/// Programs without a loader: all of libgcc's unwinder is replaced. Debian's have no search table, so
+/// their entries are those that the compiler's start-up code registers; with the option they have one.
+#[test]
+fn static_programs() {
+    let archive = [archive().to_str().unwrap().to_owned()];
+    for (source, arguments, expected) in [
+        ("frames.cc", &["signals"][..], "registers kept by 64 of 64"),
+        ("throws.cc", &["destructors", "10", "10"], "caught 10"),
+    ] {
+        for table in ["-Wl,--eh-frame-hdr", "-Wl,--no-eh-frame-hdr"] {
+            let options = ["-static", table, "-O2", "-fnon-call-exceptions"];
+            let options = [
+                &options,
+                &["-fasynchronous-unwind-tables", "-Wno-psabi"][..],
+            ]
+            .concat();
+            let with_libgcc = compile_cxx_by("g++", source, &options);
+            let own = compile_cxx_with("g++", source, &options, &archive);
+            let symbols = tool("nm").arg(&own).succeed();
+            assert!(!symbols.contains("uw_frame_state_for"), "libgcc's is there");
+            let found = run(&own, arguments, None);
+            assert!(found.0.contains(expected), "{table}: {found:?}");
+            assert_eq!(found, run(&with_libgcc, arguments, None), "{table}");
+        }
+    }
+}
+
+/// A Rust program that depends on this crate panics by it.
+#[test]
+fn a_program_with_the_feature_panics_by_it() {
+    let mut cargo = command(std::env::var_os("CARGO").unwrap());
+    let words = "run --quiet --package unspool-exceptions --features panics --example own_panics";
+    cargo
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(words.split(' '));
+    if let Some(target) = std::env::var_os("CARGO_TARGET_DIR") {
+        cargo.env("CARGO_TARGET_DIR", target);
+    }
+    let text = cargo.succeed();
+    let dropped = "dropped\n".repeat(3);
+    let expected = format!("own unwinder: true\n{dropped}caught: true\nmain in backtrace: true\n");
+    assert_eq!(text, expected);
+}
+
+/// Where exceptions are thrown, how often and how deep; each throw's time belongs to its site.
+#[test]
+fn throws_are_counted_by_site() {
+    let program = compile_cxx("throws.cc", &["-O2", "-g"]);
+    let folder = Folder::new();
+    let list = folder.join("throws");
+    let mut command = command(&program);
+    command
+        .args(["destructors", "10", "7"])
+        .env("LD_PRELOAD", library());
+    command.env("UNSPOOL_EH_STATS", &list).succeed();
+    let text = fs::read_to_string(&list).unwrap();
+    let mut lines = text.lines();
+    assert!(
+        lines.next().unwrap().ends_with(", 0 throws not counted"),
+        "{text}"
+    );
+    let site = lines.nth(1).unwrap();
+    // `__cxa_throw`, eleven frames, `main`.
+    assert!(site.starts_with("throws 7, nanoseconds "), "{text}");
+    assert!(
+        site.ends_with(", frames 13 on average, at most 13, type i"),
+        "{text}"
+    );
+    let frames: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+    assert_eq!(frames.len(), 13, "{text}");
+    assert!(frames[0].contains("libstdc++.so.6 0x"), "{text}");
+    let address = hex(frames[1].trim().strip_prefix("program ").unwrap());
+    let mut addr2line = tool("addr2line");
+    let function = addr2line
+        .args(["-f", "-C", "-e"])
+        .arg(&program)
+        .arg(format!("{:#x}", address - 1))
+        .succeed();
+    assert!(function.starts_with("destructors(int)"), "{function}");
 }

@@ -24,6 +24,11 @@ pub(crate) fn library() -> &'static Path {
     library
 }
 
+/// The same as an archive, for programs without a loader.
+pub(crate) fn archive() -> PathBuf {
+    library().with_file_name("libunspool-eh.a")
+}
+
 /// Compiles a program in C++.
 pub(crate) fn compile_cxx(source: &str, options: &[&str]) -> PathBuf {
     let options = [&["-O1", "-Wall", "-Werror"], options].concat();
@@ -32,9 +37,19 @@ pub(crate) fn compile_cxx(source: &str, options: &[&str]) -> PathBuf {
 
 /// The same by any compiler, with no other options.
 pub(crate) fn compile_cxx_by(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
+    compile_cxx_with(compiler, source, options, &[])
+}
+
+/// The same, with libraries behind the source.
+pub(crate) fn compile_cxx_with(
+    compiler: &str,
+    source: &str,
+    options: &[&str],
+    libraries: &[String],
+) -> PathBuf {
     let mut compiler = tool(compiler);
     compiler.arg("-pthread").args(options);
-    build(compiler, source)
+    build_with(compiler, source, libraries)
 }
 
 /// Compiles a program in C.
@@ -53,8 +68,12 @@ pub(crate) fn compile_rust(source: &str) -> PathBuf {
 }
 
 fn build(compiler: Command, source: &str) -> PathBuf {
+    build_with(compiler, source, &[])
+}
+
+fn build_with(compiler: Command, source: &str, libraries: &[String]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    programs::build(compiler, &folder.join(source), &[], SCRATCH.as_ref()).unwrap()
+    programs::build(compiler, &folder.join(source), libraries, SCRATCH.as_ref()).unwrap()
 }
 
 pub(crate) const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
