@@ -115,7 +115,7 @@ fn numbers_are_those_of_gdb() {
         for ((path, number), gdb) in all.iter().zip(numbers) {
             let is_same = match number.as_f64().filter(|_| number.is_f64()) {
                 Some(number) => gdb.parse() == Ok(number),
-                None => gdb == number.to_string(),
+                None => gdb == number.to_string().as_str(),
             };
             assert!(
                 is_same,

@@ -167,7 +167,7 @@ fn show(
     match args.format {
         Format::Text => print::text(graph, &name, &value)?,
         Format::Json => {
-            output::document("ctf-value", &print::document(subject, graph, &name, &value))?
+            output::document("ctf-value", &print::document(subject, graph, &name, &value))?;
         }
     }
     Ok(if print::is_readable(&value) {

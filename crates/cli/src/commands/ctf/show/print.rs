@@ -27,7 +27,7 @@ fn declared(graph: &Graph<'_>, value: &TypedValue, name: &str) -> String {
 pub(super) fn text(graph: &Graph<'_>, name: &str, value: &TypedValue) -> anyhow::Result<()> {
     let mut out = output::text();
     write!(out, "{} = ", declared(graph, value, name))?;
-    write_value(&mut out, graph, value, 0)?;
+    write_value(&mut out, value, 0)?;
     out.write_all(b"\n")?;
     Ok(out.flush()?)
 }
@@ -41,19 +41,14 @@ pub(super) fn change(
 ) -> anyhow::Result<()> {
     let mut out = output::text();
     write!(out, "{} = ", declared(graph, new, name))?;
-    write_value(&mut out, graph, new, 0)?;
+    write_value(&mut out, new, 0)?;
     out.write_all(b" (was ")?;
-    write_value(&mut out, graph, old, 0)?;
+    write_value(&mut out, old, 0)?;
     out.write_all(b")\n")?;
     Ok(out.flush()?)
 }
 
-fn write_value(
-    out: &mut dyn Write,
-    graph: &Graph<'_>,
-    value: &TypedValue,
-    depth: usize,
-) -> anyhow::Result<()> {
+fn write_value(out: &mut dyn Write, value: &TypedValue, depth: usize) -> anyhow::Result<()> {
     let indent = "    ".repeat(depth + 1);
     let end = "    ".repeat(depth);
     match &value.content {
@@ -73,7 +68,7 @@ fn write_value(
                 PointerTarget::Above => out.write_all(b" -> above")?,
                 PointerTarget::Value(inner) => {
                     out.write_all(b" -> ")?;
-                    write_value(out, graph, inner, depth)?;
+                    write_value(out, inner, depth)?;
                 }
             }
         }
@@ -84,7 +79,7 @@ fn write_value(
                 if !name.is_empty() {
                     write!(out, ".{name} = ")?;
                 }
-                write_value(out, graph, member, depth + 1)?;
+                write_value(out, member, depth + 1)?;
                 out.write_all(b",\n")?;
             }
             write!(out, "{end}}}")?;
@@ -98,7 +93,7 @@ fn write_value(
                     (true, _) => out.write_all(b", ")?,
                     (false, _) => write!(out, "\n{indent}[{index}] = ")?,
                 }
-                write_value(out, graph, element, depth + 1)?;
+                write_value(out, element, depth + 1)?;
                 out.write_all(if is_flat { b"" } else { b"," })?;
             }
             match (left_out, is_flat) {

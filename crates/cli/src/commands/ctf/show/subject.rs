@@ -105,7 +105,7 @@ fn with_snapshot<R>(
     let store = commands::store(true, None)?;
     let unwinder = SnapshotUnwinder::with_files(snapshot, files, &store);
     let mut modules: Vec<SubjectModule> = Vec::new();
-    for mapping in snapshot.mappings().iter() {
+    for mapping in snapshot.mappings() {
         let code = CodeAddr::Instruction(mapping.start);
         let Some(location) = unwinder.locate(code) else {
             continue;
