@@ -95,12 +95,12 @@ impl CalleeBehavior {
         let mut worst = CalleeBehavior::Standard;
         let entry_sp = AbstractValue::entry_value(abi_info.stack_pointer);
         analysis.visit(|id, state| {
-            if !matches!(analysis.code().flow(id), Some(Flow::Return { .. })) {
+            let Some(Flow::Return { to, .. }) = analysis.code().flow(id) else {
                 return;
-            }
+            };
             let sp = state.get(abi_info.stack_pointer);
             // A return elsewhere is a jump there.
-            let wanted = if abi_info.is_return(state) {
+            let wanted = if abi_info.is_return(to, state) {
                 entry_sp
             } else {
                 entry_sp.plus(-i64::from(abi_info.call_pushes))

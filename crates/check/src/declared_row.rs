@@ -1,7 +1,7 @@
 //! A row of the table in the checker's form.
 
 use unspool_code_analysis::arch::AbiInfo;
-use unspool_code_analysis::op::{MEMORY_BIT, NEW_SLOT_BIT};
+use unspool_code_analysis::op::{MEMORY_BIT, NEW_SLOT_BIT, ReturnTarget};
 use unspool_rows::{CfaRule, Register, RegisterRule, Row};
 
 use crate::row_checker::Aspect;
@@ -22,6 +22,14 @@ pub enum RuleLocation {
 }
 
 impl RuleLocation {
+    /// Where a call puts the return address.
+    pub(crate) fn return_address_at_entry(abi_info: &AbiInfo) -> RuleLocation {
+        match abi_info.return_target_of_call() {
+            ReturnTarget::Stack => RuleLocation::CfaOffset(-i64::from(abi_info.call_pushes)),
+            ReturnTarget::Register(register) => RuleLocation::Register(register, 0),
+        }
+    }
+
     /// Whether it is relative to a register.
     pub(crate) fn is_relative_to(self, register: u8) -> bool {
         matches!(self, RuleLocation::Register(own, _) if own == register)
@@ -117,19 +125,17 @@ impl DeclaredRow {
     /// Whether everything is as a call leaves it at a function's begin.
     #[must_use]
     pub fn is_function_entry(&self, abi_info: &AbiInfo) -> bool {
-        let pushed = i64::from(abi_info.call_pushes);
         let mut preserved = abi_info.preserved.iter().zip(self.preserved);
-        self.cfa == RuleLocation::Register(abi_info.stack_pointer, pushed)
-            && self.return_address == RuleLocation::CfaOffset(-pushed)
+        self.is_as_called(abi_info)
             && preserved.all(|(register, place)| place == RuleLocation::Register(*register, 0))
             && !self.signal_frame
     }
 
-    /// Whether it finds the return address where a call pushes it.
+    /// Whether it finds the return address where a call puts it.
     pub(crate) fn is_as_called(&self, abi_info: &AbiInfo) -> bool {
         let pushed = i64::from(abi_info.call_pushes);
         self.cfa == RuleLocation::Register(abi_info.stack_pointer, pushed)
-            && self.return_address == RuleLocation::CfaOffset(-pushed)
+            && self.return_address == RuleLocation::return_address_at_entry(abi_info)
     }
 
     /// Whether it counts from a CFA of its own: a rule finds the caller's stack pointer otherwise

@@ -141,7 +141,7 @@ impl ExpressionCheck<'_> {
 
     /// Sets the registers that the row reads, and the program counter.
     fn put_registers(&self, state: &ConcreteState<'_>, registers: &mut Registers) {
-        for number in 0..self.abi_info.return_address {
+        for number in 0..self.abi_info.machine_registers {
             let register = Register(number.into());
             if (self.row.reads & bit(register) != 0 || self.declared.has_own_cfa())
                 && let Some(value) = state.number(self.state.get(number))
@@ -244,7 +244,7 @@ impl ConcreteState<'_> {
         /// Larger than any frame.
         const MAX_FRAME_BYTES: u64 = 1 << 20;
         let is_near = |end: u64| address < end && end - address <= MAX_FRAME_BYTES;
-        let registers = (0..self.abi_info.return_address).map(|number| self.state.get(number));
+        let registers = (0..self.abi_info.machine_registers).map(|number| self.state.get(number));
         // Above a relocated stack pointer there may be older contents.
         let mut moved = registers.filter_map(|value| match value.fact() {
             ValueFact::SymbolicBase(at, _) => self.number(AbstractValue::symbolic_base(at, 0)),

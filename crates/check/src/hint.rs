@@ -165,7 +165,7 @@ pub(crate) fn i386_numbering(
             let is_there = |number: &u8| {
                 row.rule(Register((*number).into())) == Some(RegisterRule::Offset(offset))
             };
-            let mut others = (0..row_checker.abi_info.return_address).filter(is_there);
+            let mut others = (0..row_checker.abi_info.machine_registers).filter(is_there);
             let declared = others.find(|other| of_i386(*other) == Some(wanted))?;
             holds(offset, wanted).then(|| hint(declared, wanted))
         }

@@ -231,7 +231,7 @@ impl RepairCollector<'_> {
         let is_above = cfa.is_some_and(|(register, distance)| {
             register == abi_info.stack_pointer && distance < abi_info.call_pushes.into()
         });
-        matches!(flow, Some(Flow::Return { .. })) && is_above && !abi_info.is_return(state)
+        is_above && matches!(flow, Some(Flow::Return { to, .. }) if !abi_info.is_return(to, state))
     }
 
     /// A row with refuted rules replaced by proven ones.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use unspool_code_analysis::arch::AbiInfo;
+use unspool_code_analysis::op::ReturnTarget;
 use unspool_code_analysis::state::AbstractSlot;
 use unspool_code_analysis::verifier::state::{RegisterContents, VerifierState};
 use unspool_code_analysis::{AbstractState, AbstractValue, ValueFact};
@@ -493,7 +494,7 @@ impl<'t> RowChecker<'t> {
         let preserved = self.abi_info.preserved.iter().copied();
         let registers = first
             .chain(preserved)
-            .chain(0..self.abi_info.return_address);
+            .chain(0..self.abi_info.machine_registers);
         let mut found = registers.filter_map(|register| {
             let distance = self.cfa.distance_from(state.get(register))?;
             Some((register, distance))
@@ -513,13 +514,13 @@ impl<'t> RowChecker<'t> {
         let slots = state.slots().iter();
         let mut found = slots.filter(|slot| slot.value == wanted);
         let slot = found.find_map(|slot| slot.address.distance_from(self.cfa));
-        let is_own = state.get(register) == wanted && register != self.abi_info.return_address;
+        let is_own = state.get(register) == wanted && register < self.abi_info.machine_registers;
         match (slot, claim) {
             (Some(offset), RuleLocation::CfaOffset(_)) => Some(RuleLocation::CfaOffset(offset)),
             _ if is_own => Some(RuleLocation::Register(register, 0)),
             (Some(offset), _) => Some(RuleLocation::CfaOffset(offset)),
             (None, _) => {
-                let mut others = 0..self.abi_info.return_address;
+                let mut others = 0..self.abi_info.machine_registers;
                 let other = others.find(|other| state.get(*other) == wanted)?;
                 Some(RuleLocation::Register(other, 0))
             }
@@ -534,9 +535,8 @@ fn annotation(declared: &DeclaredRow, abi_info: &AbiInfo) -> Option<VerifierStat
         return None;
     };
     let distance = i16::try_from(offset).ok()?.checked_neg()?;
-    let pushed = i64::from(abi_info.call_pushes);
     let is_plain = abi_info.points_at_frames(register)
-        && declared.return_address == RuleLocation::CfaOffset(-pushed)
+        && declared.return_address == RuleLocation::return_address_at_entry(abi_info)
         && matches!(
             declared.stack_pointer,
             None | Some(RuleLocation::CfaValue(0))
@@ -629,7 +629,7 @@ impl ExpectedState {
 
 /// Whether a column stands for a return address on the stack, and not in a register.
 fn is_pushed(register: u8, abi_info: &AbiInfo) -> bool {
-    register == abi_info.return_address && abi_info.call_pushes != 0
+    register == abi_info.return_address && abi_info.return_target_of_call() == ReturnTarget::Stack
 }
 
 fn compare_value(value: AbstractValue, wanted: AbstractValue) -> Verdict {

@@ -79,9 +79,9 @@ fn returns_properly(
         // It is only assumed where the caller's frame is.
         let mut ops = analysis.code().ops_of(insn).iter();
         are_proper &= !ops.any(|op| matches!(op, Op::AssumeStackPointer { .. }));
-        if let Some(Flow::Return { .. }) = analysis.code().flow(insn) {
+        if let Some(Flow::Return { to, .. }) = analysis.code().flow(insn) {
             returns += 1;
-            are_proper &= analysis.is_return(state);
+            are_proper &= analysis.is_return(to, state);
         }
     });
     returns != 0 && are_proper

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use unspool_code_analysis::dataflow::{EdgeKind, VisitFilter};
-use unspool_code_analysis::op::{Flow, Op, UNBOUNDED};
+use unspool_code_analysis::op::{Flow, Op, ReturnTarget, UNBOUNDED};
 use unspool_code_analysis::program::CodeImage as _;
 use unspool_code_analysis::value::{JumpTable, JumpTableEncoding};
 use unspool_code_analysis::{
@@ -875,12 +875,12 @@ impl<'w, 's> RowWalk<'w, 's> {
             self.note_flow(range.start, flow, state);
         }
         if let Some(Flow::IndirectJump(register)) = flow
-            && register < self.subject.abi_info().return_address
+            && register < self.subject.abi_info().machine_registers
         {
             self.note_jump_to_register(analysis, range.start, register, state);
         }
-        if let Some(Flow::Return { .. }) = flow {
-            self.check_unrestored(range.start, state);
+        if let Some(Flow::Return { to, .. }) = flow {
+            self.check_unrestored(range.start, to, state);
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
         if goes_on && self.is_outside(range.end) && !analysis.is_noreturn_syscall(insn, state) {
@@ -901,14 +901,17 @@ impl<'w, 's> RowWalk<'w, 's> {
         let abi_info = self.subject.abi_info();
         let sp = abi_info.stack_pointer;
         let exit = match flow {
-            Flow::Return { pops } => {
+            Flow::Return { to, pops } => {
                 let lost = self.subject.unrestored_registers(state);
                 let lost = lost & !self.subject.unpreserved_at(at);
                 self.report.unrestored_at_returns.push((Vaddr(at), lost));
-                let top = state.get(sp);
-                let target = state.load(top).unwrap_or(AbstractValue::UNKNOWN);
-                let left = top.plus(abi_info.call_pushes.into());
-                self.exit(target, state, left.plus(pops.into()))
+                let target = abi_info.return_target(to, state);
+                let left = state.get(sp).plus(abi_info.call_pushes.into());
+                self.exit(
+                    target.unwrap_or(AbstractValue::UNKNOWN),
+                    state,
+                    left.plus(pops.into()),
+                )
             }
             // The return address was popped.
             Flow::IndirectJump(register) => self.exit(state.get(register), state, state.get(sp)),
@@ -1253,7 +1256,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         if self.report.exits.is_empty() || !self.report.rows.iter().any(is_outermost) {
             return;
         }
-        let pushed = i64::from(subject.abi_info().call_pushes);
+        let actual = RuleLocation::return_address_at_entry(subject.abi_info());
         let mut last = None;
         for at in self.control_flow.get().to_caller.clone() {
             let behind = self.report.rows.partition_point(|row| row.start.0 <= at);
@@ -1263,19 +1266,18 @@ impl<'w, 's> RowWalk<'w, 's> {
             last = Some(index);
             if self.report.rows.get(index).is_some_and(is_outermost) {
                 self.row = index;
-                let actual = Some(RuleLocation::CfaOffset(-pushed));
-                self.note_return_address(at, Verdict::Refuted, actual);
+                self.note_return_address(at, Verdict::Refuted, Some(actual));
             }
         }
     }
 
     /// A register that a row declares saved is lost if it has another value at a return. The value
     /// may still be in its slot, but the caller does not look there.
-    fn check_unrestored(&mut self, at: u64, state: &AbstractState) {
+    fn check_unrestored(&mut self, at: u64, to: ReturnTarget, state: &AbstractState) {
         let abi_info = self.subject.abi_info();
         let sp = abi_info.stack_pointer;
         let is_return =
-            state.get(sp) == AbstractValue::entry_value(sp) && abi_info.is_return(state);
+            state.get(sp) == AbstractValue::entry_value(sp) && abi_info.is_return(to, state);
         let Some(declared) = self.declared.filter(|_| is_return) else {
             return;
         };

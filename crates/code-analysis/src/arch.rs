@@ -5,8 +5,9 @@ use core::ops::Range;
 use unspool_rows::{Abi, Arch};
 
 use crate::code::LiftedCode;
-use crate::op::{Flow, Op, ScanEvent, UNBOUNDED};
+use crate::op::{Flow, Op, ReturnTarget, ScanEvent, UNBOUNDED};
 use crate::state::AbstractState;
+use crate::value::AbstractValue;
 use crate::verifier::state::VerifierState;
 
 pub mod x86_64;
@@ -25,6 +26,8 @@ pub struct AbiInfo {
     pub stack_pointer: u8,
     /// Number that stands for the return address among the entry values.
     pub return_address: u8,
+    /// The machine's registers have the numbers below.
+    pub machine_registers: u8,
     /// Registers that a call preserves.
     pub preserved: &'static [u8],
     /// Registers that a call may change: bit n stands for register n.
@@ -37,7 +40,8 @@ pub struct AbiInfo {
     pub vector_arguments: Range<u8>,
     /// The frame pointer register, in code that keeps a frame pointer.
     pub frame_pointer: u8,
-    /// Bytes that a call instruction pushes.
+    /// Bytes that a call instruction pushes; 0 if it leaves the return address in a register,
+    /// [`AbiInfo::return_address`].
     pub call_pushes: i32,
     /// System calls that may return on another stack.
     pub stack_switching_syscalls: &'static [u64],
@@ -85,12 +89,30 @@ impl AbiInfo {
         register == self.stack_pointer || register == self.frame_pointer
     }
 
-    /// Whether a return from `state` goes to the caller: the return address is on top of the stack,
-    /// or code has moved it past data behind the call.
+    /// The address that a return from `state` goes to.
     #[must_use]
-    pub fn is_return(&self, state: &AbstractState) -> bool {
-        let top = state.load(state.get(self.stack_pointer));
-        top.is_some_and(|top| top.bytes_past_return_address(self.return_address).is_some())
+    pub fn return_target(&self, to: ReturnTarget, state: &AbstractState) -> Option<AbstractValue> {
+        match to {
+            ReturnTarget::Stack => state.load(state.get(self.stack_pointer)),
+            ReturnTarget::Register(register) => Some(state.get(register)),
+        }
+    }
+
+    /// Whether a return from `state` goes to the caller: to the return address, or to one that code
+    /// has moved past data behind the call.
+    #[must_use]
+    pub fn is_return(&self, to: ReturnTarget, state: &AbstractState) -> bool {
+        let target = self.return_target(to, state);
+        target.is_some_and(|to| to.bytes_past_return_address(self.return_address).is_some())
+    }
+
+    /// Where a call leaves the return address.
+    #[must_use]
+    pub fn return_target_of_call(&self) -> ReturnTarget {
+        match self.call_pushes {
+            0 => ReturnTarget::Register(self.return_address),
+            _ => ReturnTarget::Stack,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BinaryHeap;
 
 use crate::arch::{AbiInfo, Lifter};
 use crate::code::{InsnId, LiftedCode};
+use crate::op::ReturnTarget;
 use crate::program::{CodeImage, ExtentKind, ProgramCode};
 use crate::state::AbstractState;
 use crate::transfer::TransferFunction;
@@ -272,9 +273,14 @@ impl Analyzer {
         self.ranges.insn_at(address)
     }
 
-    /// The instruction at the address on top of the stack, if the unit has it.
+    /// The instruction that a return goes to, if the unit has it.
+    fn return_target(&self, to: ReturnTarget, state: &AbstractState) -> Option<InsnId> {
+        let target = self.transfer.abi_info.return_target(to, state)?;
+        self.insn_at(target.as_constant()?)
+    }
+
+    /// The instruction that a function entered in this state returns to, if the unit has it.
     fn pushed_return_target(&self, state: &AbstractState) -> Option<InsnId> {
-        let sp = state.get(self.transfer.abi_info.stack_pointer);
-        self.insn_at(state.load(sp)?.as_constant()?)
+        self.return_target(self.transfer.abi_info.return_target_of_call(), state)
     }
 }

@@ -394,9 +394,11 @@ pub enum Flow {
     IndirectCall,
     /// Jumps to the address in a register ([`crate::state::SCRATCH`] if it was loaded from memory).
     IndirectJump(u8),
-    /// Returns to the address on top of the stack and pops arguments behind it.
+    /// Returns, and pops arguments.
     Return {
-        /// Bytes popped behind the return address.
+        /// Where the return address is.
+        to: ReturnTarget,
+        /// Bytes popped, behind a return address on the stack.
         pops: u16,
     },
     /// Resumes code that a system call, an interrupt or the like has left, and that called nobody.
@@ -444,6 +446,15 @@ impl Flow {
     pub fn is_call(self) -> bool {
         matches!(self, Flow::Call(_) | Flow::IndirectCall)
     }
+}
+
+/// Where an instruction finds the address that it returns to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReturnTarget {
+    /// On top of the stack, from where it is popped.
+    Stack,
+    /// In a register.
+    Register(u8),
 }
 
 /// Where an instruction finds the address of the code that it resumes.

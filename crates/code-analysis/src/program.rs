@@ -325,7 +325,7 @@ impl ExtentScan {
                 leaves = true;
                 self.jumps.push(extent.end);
             }
-            ScanEvent::Flow(Flow::Return { pops: popped }) => {
+            ScanEvent::Flow(Flow::Return { pops: popped, .. }) => {
                 leaves = true;
                 pops = match pops {
                     None => Some(Some(popped)),

@@ -292,7 +292,7 @@ impl LocationFinder<'_> {
         let preserved = self.abi_info.preserved.iter().copied();
         [sp].into_iter()
             .chain(preserved)
-            .chain(0..self.abi_info.return_address)
+            .chain(0..self.abi_info.machine_registers)
             .filter(|register| self.clobbered >> register & 1 == 0)
     }
 
@@ -371,7 +371,7 @@ impl LocationFinder<'_> {
         if is_saved && let Some(slot) = self.slot(wanted, 0) {
             return Ok(slot);
         }
-        let is_machine_register = register != self.abi_info.return_address;
+        let is_machine_register = register < self.abi_info.machine_registers;
         if is_machine_register && held == wanted {
             return Ok(SavedLocation::SameValue);
         }

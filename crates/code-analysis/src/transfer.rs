@@ -1,7 +1,7 @@
 //! The transfer function: effects of operations on an abstract state.
 
 use crate::arch::AbiInfo;
-use crate::op::{BranchCondition, BranchEdge, Op, UNBOUNDED, bits};
+use crate::op::{BranchCondition, BranchEdge, Op, ReturnTarget, UNBOUNDED, bits};
 use crate::program::{PushedWords, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::value::{AbstractValue, JumpTable, JumpTableEncoding, ValueFact};
@@ -38,7 +38,7 @@ impl TransferFunction {
     /// The state at a function's entry.
     pub(crate) fn entry(self) -> AbstractState {
         let mut state = AbstractState::new();
-        if self.abi_info.call_pushes != 0 {
+        if self.abi_info.return_target_of_call() == ReturnTarget::Stack {
             let sp = state.get(self.abi_info.stack_pointer);
             state.store(sp, AbstractValue::entry_value(self.abi_info.return_address));
         }
@@ -694,8 +694,12 @@ impl TransferFunction {
         state.set(self.abi_info.stack_pointer, sp);
     }
 
-    /// Pushes the return address of a call within the same function.
+    /// Pushes the return address of a call within the same function, or puts it into its register.
     pub(crate) fn push_return(self, state: &mut AbstractState, address: u64) {
+        if let ReturnTarget::Register(register) = self.abi_info.return_target_of_call() {
+            state.set(register, AbstractValue::constant(address));
+            return;
+        }
         let sp = state.get(self.abi_info.stack_pointer);
         let sp = sp.plus(-i64::from(self.abi_info.call_pushes));
         state.set(self.abi_info.stack_pointer, sp);
@@ -704,7 +708,7 @@ impl TransferFunction {
         }
     }
 
-    /// Pops the return address.
+    /// Pops the return address, if it was pushed.
     pub(crate) fn pop_return(self, state: &mut AbstractState) {
         let sp = state.get(self.abi_info.stack_pointer);
         let popped = sp.plus(self.abi_info.call_pushes.into());

@@ -656,7 +656,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 self.indirect_jump(context, here, state)?;
                 Reachability::Unreachable
             }
-            Flow::Return { pops } => {
+            Flow::Return { pops, .. } => {
                 let is_restored = state.is_as_at_entry(self.abi_info);
                 require(is_restored, RejectReason::ReturnState)?;
                 self.annotations.note_return(context.start, pops);

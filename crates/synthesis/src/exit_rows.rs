@@ -353,7 +353,7 @@ impl ExitRows {
                     JumpTarget::Unknown => PathStep::DeadEnd,
                 };
             }
-            Some(Flow::Return { pops: 0 }) => return self.returned(path),
+            Some(Flow::Return { pops: 0, .. }) => return self.returned(path),
             Some(Flow::Return { .. } | Flow::Resume(_) | Flow::Trap | Flow::Unknown) => {
                 return PathStep::DeadEnd;
             }

@@ -61,8 +61,8 @@ impl Exits {
     ) {
         let source = analysis.code().range(id).start;
         match analysis.code().flow(id) {
-            Some(Flow::Return { .. }) => {
-                if analysis.is_return(state) {
+            Some(Flow::Return { to, .. }) => {
+                if analysis.is_return(to, state) {
                     self.supporting += 1;
                 } else {
                     self.contradicting = self.contradicting.or(Some(source));

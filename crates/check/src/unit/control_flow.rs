@@ -64,8 +64,8 @@ impl ControlFlow {
         let mut returns = Vec::new();
         analysis.visit(|insn, state| {
             let is_return = match code.flow(insn) {
-                Some(Flow::Return { .. }) => {
-                    state.get(sp) == AbstractValue::entry_value(sp) && abi_info.is_return(state)
+                Some(Flow::Return { to, .. }) => {
+                    state.get(sp) == AbstractValue::entry_value(sp) && abi_info.is_return(to, state)
                 }
                 Some(Flow::IndirectJump(target)) => analysis.is_return_by(target, state),
                 _ => false,

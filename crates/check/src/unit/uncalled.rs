@@ -82,9 +82,9 @@ impl RowWalk<'_, '_> {
 
     /// Whether the present row says that the return address is where a call pushes it.
     fn has_pushed_return_address(&self) -> bool {
-        let pushed = i64::from(self.subject.abi_info().call_pushes);
+        let pushed = RuleLocation::return_address_at_entry(self.subject.abi_info());
         self.declared
-            .is_some_and(|row| row.return_address == RuleLocation::CfaOffset(-pushed))
+            .is_some_and(|row| row.return_address == pushed)
     }
 
     /// A jump to the value that a register had at the entry is a tail call, or a return by a link
@@ -151,7 +151,7 @@ impl RowWalk<'_, '_> {
             let address = state.get(*register).as_constant();
             address.is_some_and(|address| analysis.insn_at(address).is_some())
         };
-        let registers = (0..analysis.abi_info().return_address).filter(is_own);
+        let registers = (0..analysis.abi_info().machine_registers).filter(is_own);
         let registers = registers.fold(0, |all, register| all | 1 << (register & 63));
         if registers != 0 && self.subject.program().starts_function(to) {
             self.report.jumps_with_address.push((Vaddr(to), registers));

@@ -48,6 +48,7 @@ const RSP: u8 = 7;
 pub static SYSV_ABI: AbiInfo = AbiInfo {
     stack_pointer: RSP,
     return_address: 16,
+    machine_registers: 16,
     preserved: &[3, RBP, 12, 13, 14, 15],
     // rax rdx rcx rsi rdi r8 r9 r10 r11
     clobbered: 0b1111_0011_0111,

@@ -70,7 +70,7 @@ impl Analysis<'_> {
         let end = self.end_of_straight_line(insn, at, &mut moved)?;
         let offset = somewhere.distance_from(moved.get(sp))?;
         let offset = match code.flow(end)? {
-            Flow::Return { pops: 0 } => offset,
+            Flow::Return { pops: 0, .. } => offset,
             // The return address was popped.
             Flow::IndirectJump(_) => offset + i64::from(semantics.abi_info.call_pushes),
             _ => return None,
@@ -82,7 +82,8 @@ impl Analysis<'_> {
             Flow::IndirectJump(target) => {
                 self.is_return_by(target, &behind) && self.preserves(&behind)
             }
-            _ => self.is_return(&behind),
+            Flow::Return { to, .. } => self.is_return(to, &behind),
+            _ => false,
         };
         returns.then_some((at, offset))
     }

@@ -7,7 +7,7 @@ use super::ranges::LiftedRange;
 use super::{Analyzer, CfgEdge, StackHeightConflict};
 use crate::arch::AbiInfo;
 use crate::code::{InsnId, LiftedCode};
-use crate::op::{BranchEdge, Flow, Op};
+use crate::op::{BranchEdge, Flow, Op, ReturnTarget};
 use crate::program::{ExtentKind, ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::transfer::BranchFact;
@@ -27,8 +27,8 @@ impl Analysis<'_> {
         &self.analyzer.code
     }
 
-    /// The instruction at the address on top of the stack, if the unit has it. A call pushed it, or
-    /// code that calls by hand.
+    /// The instruction that a function entered in this state returns to, if the unit has it. A call
+    /// pushed its address, or code that calls by hand.
     #[must_use]
     pub fn pushed_return_target(&self, state: &AbstractState) -> Option<InsnId> {
         self.analyzer.pushed_return_target(state)
@@ -69,8 +69,8 @@ impl Analysis<'_> {
 
     /// Whether a return goes to the caller, with everything as at entry.
     #[must_use]
-    pub fn is_return(&self, state: &AbstractState) -> bool {
-        self.abi_info().is_return(state) && self.is_as_at_entry(state)
+    pub fn is_return(&self, to: ReturnTarget, state: &AbstractState) -> bool {
+        self.abi_info().is_return(to, state) && self.is_as_at_entry(state)
     }
 
     /// Whether a jump to the address in a register is a return: the register holds the return

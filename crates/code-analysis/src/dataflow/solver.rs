@@ -10,7 +10,7 @@ use super::inline_data::JumpTableTargets;
 use super::ranges::LiftedRange;
 use super::{Analyzer, Landing};
 use crate::code::InsnId;
-use crate::op::{BranchEdge, Flow, ResumePoint};
+use crate::op::{BranchEdge, Flow, ResumePoint, ReturnTarget};
 use crate::program::{CodeImage, ExtentKind, ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::transfer::BranchFact;
@@ -256,8 +256,8 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
                 self.indirect(insn, state.get(register), state);
                 false
             }
-            Flow::Return { pops } => {
-                self.returns(insn, pops, state);
+            Flow::Return { to, pops } => {
+                self.returns(insn, to, pops, state);
                 false
             }
             Flow::Resume(point) => {
@@ -443,9 +443,9 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
         insn
     }
 
-    fn returns(&mut self, insn: InsnId, pops: u16, state: &mut AbstractState) {
+    fn returns(&mut self, insn: InsnId, to: ReturnTarget, pops: u16, state: &mut AbstractState) {
         // A return to an address that a call of this unit pushed.
-        if let Some(target) = self.analyzer.pushed_return_target(state) {
+        if let Some(target) = self.analyzer.return_target(to, state) {
             let sp = self.analyzer.transfer.abi_info.stack_pointer;
             self.analyzer.transfer.pop_return(state);
             state.set(sp, state.get(sp).plus(pops.into()));

@@ -4,7 +4,7 @@ use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Regis
 
 use super::flags::{LastComparison, branch_condition};
 use super::{RCX, RDX, RSP};
-use crate::op::{BranchCondition, Flow, ResumePoint, ScanEvent};
+use crate::op::{BranchCondition, Flow, ResumePoint, ReturnTarget, ScanEvent};
 
 /// The 4- or 8-byte immediate that an instruction puts into a register or memory.
 pub(super) fn value(insn: &Instruction) -> Option<u64> {
@@ -85,6 +85,7 @@ fn returns(insn: &Instruction) -> Flow {
         _ => insn.immediate16(),
     };
     Flow::Return {
+        to: ReturnTarget::Stack,
         pops: arguments.saturating_add(segment),
     }
 }

@@ -6,8 +6,14 @@
 //! table.
 
 use super::fast_transfer::preconditions_of;
-use crate::op::{BranchCondition, Flow, ScanEvent};
+use crate::op::{BranchCondition, Flow, ReturnTarget, ScanEvent};
 use crate::state::SCRATCH;
+
+/// A return that pops no arguments.
+const RET: Flow = Flow::Return {
+    to: ReturnTarget::Stack,
+    pops: 0,
+};
 
 /// The format of an opcode's instructions: operands, prefixes, effects.
 mod form {
@@ -380,7 +386,7 @@ fn taken_address(modrm: u8, insn: &[u8], address: u64) -> Option<ScanEvent> {
 #[inline(always)]
 fn indirect_flow(opcode: u8, modrm: u8) -> Option<Flow> {
     match (opcode, modrm >> 3 & 7) {
-        (0xc3, _) => Some(Flow::Return { pops: 0 }),
+        (0xc3, _) => Some(RET),
         (0xff, 2) => Some(Flow::IndirectCall),
         (0xff, 4) => Some(Flow::IndirectJump(SCRATCH)),
         _ => None,
@@ -441,7 +447,7 @@ mod tests {
             FlowControl::Call => Some(Flow::Call(to)),
             FlowControl::IndirectCall => Some(Flow::IndirectCall),
             FlowControl::IndirectBranch => Some(Flow::IndirectJump(SCRATCH)),
-            FlowControl::Return => Some(Flow::Return { pops: 0 }),
+            FlowControl::Return => Some(RET),
             _ => return false,
         };
         let takes_address = insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand();

@@ -332,7 +332,9 @@ impl Checker {
             Some(Flow::Call(to)) => rip == to && moved == -8,
             // A far call also pushes a segment, which a far return pops.
             Some(Flow::IndirectCall) => moved == -8 || moved == -16,
-            Some(Flow::Return { pops }) => moved == 8 + i64::from(pops) && on_stack(0) == Some(rip),
+            Some(Flow::Return { pops, .. }) => {
+                moved == 8 + i64::from(pops) && on_stack(0) == Some(rip)
+            }
             Some(Flow::IndirectJump(register)) => register == SCRATCH || in_register(register),
             Some(Flow::Resume(ResumePoint::Register { address, .. })) => in_register(address),
             Some(Flow::Resume(ResumePoint::Stack { stack_pointer_at })) => {
