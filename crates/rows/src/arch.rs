@@ -4,6 +4,7 @@
 
 use core::fmt;
 
+use crate::addr::RuntimeAddr;
 use crate::expression::Expression;
 use crate::register::Register;
 use crate::row::{CfaRule, RegisterRule};
@@ -87,6 +88,12 @@ impl Abi {
     /// x86-64.
     pub const X86_64: Abi = Abi {
         arch: Arch::X86_64,
+        endian: Endian::Little,
+    };
+
+    /// AArch64, as Linux runs it nearly everywhere.
+    pub const AARCH64: Abi = Abi {
+        arch: Arch::Aarch64,
         endian: Endian::Little,
     };
 
@@ -316,6 +323,18 @@ impl Arch {
         number.parse().ok().filter(|_| all_digits).map(Register)
     }
 
+    /// The bits of a code address that may hold a pointer authentication code, in a process with
+    /// this address near the end of its address space: those above it. The kernel maps stacks,
+    /// libraries and the vDSO there; its own answer is `NT_ARM_PAC_MASK`.
+    #[must_use]
+    pub fn pac_mask(self, highest: RuntimeAddr) -> u64 {
+        if self.spec().ra_sign_state.is_none() {
+            return 0;
+        }
+        let above = u64::BITS - highest.0.leading_zeros();
+        u64::MAX.checked_shl(above).unwrap_or(0)
+    }
+
     /// Whether code begins like a signal handler's trampoline.
     #[must_use]
     pub fn begins_trampoline(self, code: &[u8]) -> bool {
@@ -390,6 +409,20 @@ mod tests {
                 arch
             );
         }
+    }
+
+    /// Of 48 bits (Linux's usual choice), 39 bits (phones), and with memory above 48 bits.
+    #[test]
+    fn signatures_are_above_all_addresses() {
+        for (highest, mask) in [
+            (0xffff_d123_4000, 0xffff << 48),
+            (0x7f_e512_3000, 0x1ff_ffff << 39),
+            (0xf_ffff_0000_0000, 0xfff << 52),
+        ] {
+            assert_eq!(Arch::Aarch64.pac_mask(RuntimeAddr(highest)), mask);
+            assert_eq!(Arch::X86_64.pac_mask(RuntimeAddr(highest)), 0);
+        }
+        assert_eq!(Arch::Aarch64.pac_mask(RuntimeAddr(u64::MAX)), 0);
     }
 
     /// x32 and AArch64's ILP32 among them: a known machine of the other class is a different one.

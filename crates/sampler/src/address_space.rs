@@ -107,6 +107,11 @@ impl ProcessSpace {
         space
     }
 
+    /// The end of the last region.
+    pub(crate) fn end(&self) -> u64 {
+        self.regions.last().map_or(0, |region| region.end)
+    }
+
     /// Adds code that the process has generated.
     pub(crate) fn add_jit_code(&mut self, code: &JitCode, abi: Abi) {
         self.jit.add(code, abi);

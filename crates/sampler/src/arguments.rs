@@ -18,7 +18,7 @@ use unspool_elf::{DebugFiles, ElfFile, SearchRoots, SignatureDetail, Symbols};
 use unspool_perf_events::SampleRecord;
 use unspool_process::read_memory;
 use unspool_profile::{Argument, ArgumentCertainty, ArgumentsId, FrameEvidence, RawFrame};
-use unspool_rows::{CodeAddr, Register, RuntimeAddr, Vaddr};
+use unspool_rows::{Abi, CodeAddr, Register, RuntimeAddr, Vaddr};
 use unspool_table_store::{ArgumentTable, Store};
 use unspool_unwind::{Cursor, Step};
 
@@ -419,7 +419,7 @@ impl ArgumentRecorder {
 
 impl UnwoundSample<'_> {
     fn top(&self) -> Option<SampleTop<'_>> {
-        SampleTop::from_sample(self.sample, unspool_rows::Arch::X86_64)
+        SampleTop::from_sample(self.sample, self.space, Abi::HOST)
     }
 }
 

@@ -13,6 +13,7 @@ use unspool_bpf_walk::{
 };
 use unspool_host::Remedy;
 use unspool_perf_events::Counter;
+use unspool_rows::Arch;
 
 use crate::record::{Events, online_cpus};
 
@@ -31,6 +32,9 @@ pub(crate) use tables::{ArenaTable, ArenaTables, ExpectedTable};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelWalkError {
+    /// The program reads the registers of x86-64.
+    #[error("stacks are walked in the kernel on x86-64 only")]
+    Architecture,
     /// The kernel refuses memory for the program.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -87,6 +91,9 @@ pub(crate) struct KernelWalk {
 impl KernelWalk {
     /// Makes the memory of programs.
     fn new() -> Result<KernelWalk, KernelWalkError> {
+        if Arch::HOST != Arch::X86_64 {
+            return Err(KernelWalkError::Architecture);
+        }
         let kernel = KernelOffsets::read().map_err(KernelWalkError::Types)?;
         // Events are opened on these only.
         let cpus = online_cpus();

@@ -15,7 +15,7 @@ use unspool_perf_events::{
 use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Mapping, Mappings};
 use unspool_profile::{Completeness, Meta, ProfileWriter, WeightUnit};
-use unspool_rows::Arch;
+use unspool_rows::Abi;
 use unspool_symbols::{ModuleIdentity, SymbolProblem};
 use unspool_table_store::Store;
 use unspool_unwind::OutOfMemory;
@@ -120,7 +120,7 @@ fn why_not(path: PathBuf, problems: Vec<SymbolProblem>) -> FileProblem {
 #[non_exhaustive]
 pub enum ImportError {
     /// It comes from an architecture that is not supported.
-    #[error("it was recorded on {arch}, which is not supported; x86_64 is")]
+    #[error("it was recorded on {arch}, which is not supported; x86_64 and aarch64 are")]
     Arch {
         /// The machine's architecture, as `uname -m` prints it.
         arch: String,
@@ -155,9 +155,12 @@ impl Replay {
         store: Store,
     ) -> Result<Replay, ImportError> {
         let recorded = PerfFiles::new(file, finder);
+        let abi = abi(file)?;
+        let unwinder = Unwinder::new(abi, store.form())?;
+        let files = ModuleFiles::without_compiler(Box::new(recorded), store);
         Ok(Replay {
-            unwinder: Unwinder::new(arch(file)?, store.form())?,
-            processes: Processes::new(ModuleFiles::without_compiler(Box::new(recorded), store)),
+            unwinder,
+            processes: Processes::new(abi, files),
         })
     }
 
@@ -187,10 +190,12 @@ impl Replay {
     }
 }
 
-fn arch(file: &DataFile) -> Result<Arch, ImportError> {
+fn abi(file: &DataFile) -> Result<Abi, ImportError> {
     match file.info().arch.as_str() {
+        "x86_64" => Ok(Abi::X86_64),
+        "aarch64" => Ok(Abi::AARCH64),
         // A recorder that was killed has not written it.
-        "x86_64" | "" => Ok(Arch::X86_64),
+        "" => Ok(Abi::HOST),
         arch => Err(ImportError::Arch {
             arch: arch.to_owned(),
         }),

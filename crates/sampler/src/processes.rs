@@ -9,7 +9,7 @@ use unspool_elf::{BuildId, DELETED_SUFFIX};
 use unspool_perf_events::{MmapFile, MmapRecord, Record};
 use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Device, Mapping, Permissions};
-use unspool_rows::{Abi, Arch, Endian, LoadBias, RuntimeAddr};
+use unspool_rows::{Abi, LoadBias, RuntimeAddr};
 use unspool_symbols::JitCode;
 use unspool_unwind::AnonymousCode;
 use unspool_unwind::modules::ModuleSlot;
@@ -22,14 +22,9 @@ use crate::module_files::{ModuleFile, ModuleFiles};
 /// The process ID of kernel code in records.
 const KERNEL: u32 = u32::MAX;
 
-/// The ABI of the processes to unwind.
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
-
 /// The mappings of processes, according to the records so far.
 pub struct Processes {
+    abi: Abi,
     files: ModuleFiles,
     spaces: HashMap<u32, Arc<ProcessSpace>>,
     slots: ModuleSlots,
@@ -68,10 +63,11 @@ impl ModuleSlots {
 }
 
 impl Processes {
-    /// Without any process.
+    /// Without any process. All will have this ABI.
     #[must_use]
-    pub fn new(files: ModuleFiles) -> Self {
+    pub fn new(abi: Abi, files: ModuleFiles) -> Self {
         Processes {
+            abi,
             files,
             spaces: HashMap::new(),
             slots: ModuleSlots::default(),
@@ -180,10 +176,10 @@ impl Processes {
 
     /// Reads the jitdump records that a process has added.
     fn note_jit_code(&mut self, pid: u32) {
-        let spaces = &mut self.spaces;
+        let (spaces, abi) = (&mut self.spaces, self.abi);
         self.dumps.read_more(pid, |code| {
             let space = spaces.entry(pid).or_default();
-            Arc::make_mut(space).add_jit_code(code, ABI);
+            Arc::make_mut(space).add_jit_code(code, abi);
         });
     }
 
@@ -282,7 +278,7 @@ impl Processes {
 
     /// The code of a process in memory without a file, if it can be read.
     fn anonymous_code(&mut self, pid: u32) -> Option<Arc<AnonymousCode<LiveMemory>>> {
-        let code = Arc::new(AnonymousCode::new(self.files.memory(pid)?, ABI));
+        let code = Arc::new(AnonymousCode::new(self.files.memory(pid)?, self.abi));
         self.anonymous.push(Arc::downgrade(&code));
         Some(code)
     }

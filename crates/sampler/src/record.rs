@@ -15,7 +15,7 @@ use unspool_perf_events::{
 };
 use unspool_process::file_provider::FileProblem;
 use unspool_profile::{Completeness, Meta, ProfileWriter, WeightUnit};
-use unspool_rows::Arch;
+use unspool_rows::Abi;
 use unspool_table_store::Store;
 
 use crate::arguments::{ArgumentFilter, ArgumentRecorder, UnmatchedRequest};
@@ -432,7 +432,7 @@ impl Recording {
             ..meta
         };
         let writer = ProfileWriter::new(out, &meta).map_err(RecordError::Write)?;
-        let unwinder = Unwinder::new(Arch::X86_64, store.form());
+        let unwinder = Unwinder::new(Abi::HOST, store.form());
         let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
         let filter = self.options.arguments;
         let is_compared = self.options.unwind == UnwindEngine::Both;
@@ -442,7 +442,7 @@ impl Recording {
             filter.clone(),
             self.walk.as_ref().map(|walk| Arc::clone(&walk.tables)),
         );
-        let processes = Processes::new(files);
+        let processes = Processes::new(Abi::HOST, files);
         let started = Instant::now();
         let child = match self.command {
             Some(held) => Some(held.resume().map_err(RecordError::Launch)?),

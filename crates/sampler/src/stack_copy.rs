@@ -95,6 +95,7 @@ impl<'s> StackCopy<'s> {
             space: self.space,
             code,
             slot: walk.stack_pointer?.0.checked_sub(8)?,
+            pac_mask: self.top.pac_mask(),
         })
     }
 
@@ -109,7 +110,7 @@ impl<'s> StackCopy<'s> {
     /// The word at an address below the stack pointer, if it was popped just before.
     #[cold]
     fn popped(&self, addr: u64) -> Option<u64> {
-        if self.top.arch() != Arch::X86_64 {
+        if self.top.abi().arch != Arch::X86_64 {
             return None;
         }
         let below = self.start.checked_sub(addr)?;

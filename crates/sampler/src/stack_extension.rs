@@ -70,12 +70,14 @@ pub(crate) struct SplicePoint<'s> {
     pub(crate) code: CodeAddr,
     /// The address of the return address into the frame, or where it would be.
     pub(crate) slot: u64,
+    /// The bits of the return address that may hold a signature.
+    pub(crate) pac_mask: u64,
 }
 
 impl SplicePoint<'_> {
     /// Whether a word in place of the return address points into the same function.
     fn is_of_same_function(&self, word: u64) -> bool {
-        let other = CodeAddr::Return(RuntimeAddr(word));
+        let other = CodeAddr::Return(RuntimeAddr(word & !self.pac_mask));
         other == self.code || {
             let function = |code: CodeAddr| self.space.function(code.lookup());
             function(other).is_some_and(|found| Some(found) == function(self.code))
@@ -245,6 +247,7 @@ mod tests {
             space,
             code: CodeAddr::Return(RuntimeAddr(word)),
             slot,
+            pac_mask: 0,
         }
     }
 

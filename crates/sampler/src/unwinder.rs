@@ -3,7 +3,7 @@
 use unspool_perf_events::{CpuMode, SampleRecord, UserRegisters};
 use unspool_profile::{FrameEvidence, RawFrame, StackEnd};
 use unspool_rows::memory::UnreadableReason;
-use unspool_rows::{Abi, Arch, CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr};
+use unspool_rows::{Abi, CodeAddr, Memory, Register, Registers, RuntimeAddr};
 use unspool_table_store::TableForm;
 use unspool_unwind::{
     Cursor, InnermostFrame, MappedRuleCache, Memo, NoRow, OutOfMemory, RuleCacheSize, Step, Walker,
@@ -38,7 +38,7 @@ impl<'u> UnwoundStack<'u> {
 ///
 /// Unwinding allocates nothing and makes no system call once every module is known.
 pub struct Unwinder {
-    arch: Arch,
+    abi: Abi,
     form: TableForm,
     rules: MappedRuleCache,
     /// The last stacks of threads, by the low bits of their IDs. The thread need not be known: a
@@ -60,15 +60,15 @@ const MAX_MEMOS: usize = 32;
 const MAX_FRAMES: usize = 1 << 16;
 
 impl Unwinder {
-    /// An empty unwinder. Samples are of processes of one architecture; tables have one form.
+    /// An empty unwinder. Samples are of processes of one ABI; tables have one form.
     ///
     /// # Errors
     ///
     /// Out of memory.
-    pub fn new(arch: Arch, form: TableForm) -> Result<Self, OutOfMemory> {
+    pub fn new(abi: Abi, form: TableForm) -> Result<Self, OutOfMemory> {
         let size = RuleCacheSize::from_bytes(RULE_CACHE_BYTES).unwrap_or(RuleCacheSize::DEFAULT);
         Ok(Unwinder {
-            arch,
+            abi,
             form,
             rules: MappedRuleCache::new(size)?,
             memos: (0..MAX_MEMOS).map(|_| Memo::new()).collect(),
@@ -96,7 +96,7 @@ impl Unwinder {
         let stack_extensions = std::mem::take(&mut self.stack_extensions);
         *self = Unwinder {
             stack_extensions,
-            ..Unwinder::new(self.arch, self.form)?
+            ..Unwinder::new(self.abi, self.form)?
         };
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Unwinder {
         if sample.stack.requested_bytes == 0 && sample.chain.user().next().is_some() {
             return self.kernel_call_chain(sample);
         }
-        let Some(top) = SampleTop::from_sample(sample, self.arch) else {
+        let Some(top) = SampleTop::from_sample(sample, space, self.abi) else {
             return self.sampled_address(sample);
         };
         // A process in the middle of `exec` has no stack any more.
@@ -150,7 +150,7 @@ impl Unwinder {
         top: &SampleTop<'_>,
         copy: StackCopy<'_>,
     ) -> StackEnd {
-        let walker = Walker::new(top.abi(), self.rules.rules());
+        let walker = Walker::new(top.abi(), self.rules.rules()).with_pac_mask(top.pac_mask());
         let walker = match self.form {
             TableForm::Compact => walker,
             TableForm::Native => walker.with_cursor_only(),
@@ -348,7 +348,8 @@ fn step_by_step(
 /// The innermost user frame of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampleTop<'s> {
-    arch: Arch,
+    abi: Abi,
+    pac_mask: u64,
     registers: unspool_perf_events::SampledRegisters<'s>,
     code: CodeAddr,
     stack_pointer: u64,
@@ -356,45 +357,51 @@ pub(crate) struct SampleTop<'s> {
 }
 
 impl<'s> SampleTop<'s> {
-    pub(crate) fn arch(&self) -> Arch {
-        self.arch
+    pub(crate) fn abi(&self) -> Abi {
+        self.abi
+    }
+
+    /// The bits of a code address that may hold a signature.
+    pub(crate) fn pac_mask(&self) -> u64 {
+        self.pac_mask
     }
 
     /// A register, by its DWARF number.
     pub(crate) fn register(&self, register: Register) -> Option<u64> {
-        self.registers.get(self.arch, register)
+        self.registers.get(self.abi.arch, register)
     }
 
-    pub(crate) fn from_sample(sample: &SampleRecord<'s>, arch: Arch) -> Option<Self> {
+    pub(crate) fn from_sample(
+        sample: &SampleRecord<'s>,
+        space: &ProcessSpace,
+        abi: Abi,
+    ) -> Option<Self> {
         let registers = sample.user.known()?;
+        let arch = abi.arch;
         let spec = arch.spec();
+        let stack_pointer = registers.get(arch, spec.stack_pointer)?;
         Some(SampleTop {
-            arch,
+            abi,
+            pac_mask: arch.pac_mask(RuntimeAddr(space.end().max(stack_pointer))),
             registers,
             code: CodeAddr::Instruction(RuntimeAddr(registers.get(arch, spec.pc)?)),
-            stack_pointer: registers.get(arch, spec.stack_pointer)?,
+            stack_pointer,
             frame_pointer: registers.get(arch, spec.frame_pointer?)?,
         })
-    }
-
-    fn abi(&self) -> Abi {
-        Abi {
-            arch: self.arch,
-            endian: Endian::Little,
-        }
     }
 
     /// A cursor there.
     pub(crate) fn cursor(&self) -> Cursor {
         let mut registers = Registers::new();
-        for (register, value) in self.registers.iter(self.arch) {
+        for (register, value) in self.registers.iter(self.abi.arch) {
             registers.set(register, value);
         }
-        registers.set(self.arch.spec().stack_pointer, self.stack_pointer);
-        if let Some(register) = self.arch.spec().frame_pointer {
+        let spec = self.abi.arch.spec();
+        registers.set(spec.stack_pointer, self.stack_pointer);
+        if let Some(register) = spec.frame_pointer {
             registers.set(register, self.frame_pointer);
         }
-        Cursor::with_code(self.abi(), self.code, registers)
+        Cursor::with_code(self.abi, self.code, registers).with_pac_mask(self.pac_mask)
     }
 
     fn frame(&self) -> RawFrame {
@@ -420,7 +427,7 @@ impl InnermostFrame for SampleTop<'_> {
     }
 
     fn others(&self) -> impl Iterator<Item = (Register, u64)> {
-        self.registers.iter(self.arch)
+        self.registers.iter(self.abi.arch)
     }
 }
 

@@ -69,7 +69,7 @@ impl Events {
         let mut setup = EventAttr {
             event: options.event.clone().unwrap_or_else(PerfEvent::cycles),
             rate: options.rate,
-            user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
+            user_registers: user_mask(Arch::HOST).unwrap_or_default(),
             stack_bytes: CopySize::Large.bytes(),
             with_kernel: true,
             with_frame_pointers: false,
