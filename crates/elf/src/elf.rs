@@ -52,6 +52,8 @@ pub struct ElfFile {
     build_id: OnceLock<Option<BuildId>>,
     content_hash: OnceLock<Option<[u8; 20]>>,
     pub(crate) symbols: OnceLock<Symbols>,
+    /// The section of Go's functions, and the start of their code.
+    pub(crate) go_functions: OnceLock<Option<(usize, Vaddr)>>,
 }
 
 impl ElfFile {
@@ -168,6 +170,7 @@ impl ElfFile {
             build_id: OnceLock::new(),
             content_hash: OnceLock::new(),
             symbols: OnceLock::new(),
+            go_functions: OnceLock::new(),
         })
     }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use unspool_rows::Vaddr;
 
-use crate::elf::{ElfFile, load, slice, until_nul};
+use crate::elf::{ElfFile, MAX_NAME_BYTES, load, slice, string_at};
 use crate::lines::InlineFrame;
 
 const MAGIC_1_18: u32 = 0xffff_fff0;
@@ -62,14 +62,18 @@ impl<'a> GoFunctions<'a> {
     /// The table of a file; `None` if it has none, or one of an unknown form.
     #[must_use]
     pub fn new(file: &'a ElfFile) -> Option<GoFunctions<'a>> {
-        let mut sections = file.sections();
-        let section = sections.find(|section| section.name.ends_with(".gopclntab"))?;
-        let section = file.section(section.index).ok()??;
-        let is_little_endian = file.is_little_endian();
+        let (index, text) = (*file.go_functions.get_or_init(|| find(file)))?;
+        let table = GoFunctions::read(file, index)?;
+        Some(GoFunctions { text, ..table })
+    }
+
+    /// The table in a section. The start of the code is that in its header, which can be 0.
+    fn read(file: &'a ElfFile, index: usize) -> Option<GoFunctions<'a>> {
+        let section = file.section(index).ok()??;
         let mut table = GoFunctions {
             data: section.data,
             offset: section.offset,
-            is_little_endian,
+            is_little_endian: file.is_little_endian(),
             quantum: 0,
             text: Vaddr(0),
             count: 0,
@@ -92,21 +96,19 @@ impl<'a> GoFunctions<'a> {
         };
         let [count, _, text, names, unit_files, files, values, functions] =
             core::array::from_fn(|index| table.u64(8 + 8 * index as u64));
-        table.text = match text? {
-            0 => start_of_text(file, section.address.offset(24))?,
-            text => Vaddr(text),
-        };
         (table.count, table.names, table.unit_files) = (count?, names?, unit_files?);
         (table.files, table.values, table.functions) = (files?, values?, functions?);
+        table.text = Vaddr(text?);
         Some(table)
     }
 
     /// The range of the functions' names in the file, each with a final zero.
     pub(crate) fn names(&self) -> Range<u64> {
-        self.offset + self.names.min(self.unit_files)..self.offset + self.unit_files
+        let start = self.names.min(self.unit_files);
+        self.offset.saturating_add(start)..self.offset.saturating_add(self.unit_files)
     }
 
-    /// All functions, ascending.
+    /// All functions, ascending. They do not overlap.
     pub fn iter(self) -> impl Iterator<Item = GoFunction<'a>> {
         (0..self.count).map_while(move |index| self.function(index))
     }
@@ -166,8 +168,8 @@ impl<'a> GoFunctions<'a> {
     }
 
     fn text_at(&self, part: u64, offset: u32) -> Option<String> {
-        let at = usize::try_from(part.checked_add(offset.into())?).ok()?;
-        let text = until_nul(self.data.get(at..)?);
+        let texts = self.data.get(usize::try_from(part).ok()?..)?;
+        let text = string_at(texts, offset, MAX_NAME_BYTES)?;
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
@@ -180,7 +182,9 @@ impl<'a> GoFunctions<'a> {
             let mut values = function.values(table);
             Some(values.find(|(range, _)| range.contains(&addr))?.1)
         };
-        let is_inlined = value(function.pcdata(PCDATA_INLINED_CALL)?).is_some_and(|call| call >= 0);
+        // Functions without inlined calls do not have that table.
+        let inlined_call = function.pcdata(PCDATA_INLINED_CALL).and_then(value);
+        let is_inlined = inlined_call.is_some_and(|call| call >= 0);
         let file = value(20).and_then(|number| {
             let unit = self.u32(function.at + 32)?;
             let index = u64::from(unit.checked_add(u32::try_from(number).ok()?)?);
@@ -204,6 +208,14 @@ impl<'a> GoFunction<'a> {
     #[must_use]
     pub fn name(&self) -> Option<String> {
         self.table.text_at(self.table.names, self.name_offset)
+    }
+
+    /// Whether that is its name. Allocates nothing.
+    #[must_use]
+    pub fn has_name(&self, name: &str) -> bool {
+        let start = self.table.names.checked_add(self.name_offset.into());
+        let found = start.and_then(|at| slice(self.table.data, at, name.len() as u64 + 1));
+        found.and_then(|found| found.strip_suffix(&[0])) == Some(name.as_bytes())
     }
 
     /// The bytes of its frame between the stack pointer and the return address, each with the
@@ -272,27 +284,101 @@ impl Iterator for GoValues<'_> {
         let change = (change >> 1).cast_signed() ^ -(change & 1).cast_signed();
         self.value = self.value.wrapping_add(change);
         let length = u64::from(self.number()?).checked_mul(self.quantum)?;
+        // Go's linker writes none. So a function has no more values than bytes.
+        if length == 0 {
+            return None;
+        }
         let start = self.addr;
         self.addr = start.offset(length).min(self.end);
         Some((start..self.addr, self.value))
     }
 }
 
-/// The start of Go's code, if the table leaves it to the dynamic loader: the relocation of that
-/// field, or else the start of the section.
-fn start_of_text(file: &ElfFile, field: Vaddr) -> Option<Vaddr> {
-    const R_X86_64_RELATIVE: u64 = 8;
-    const R_AARCH64_RELATIVE: u64 = 1027;
-    let relocations = file.section_named(".rela.dyn").ok().flatten();
-    let entries = relocations.map_or(&[][..], |section| section.data);
-    let (entries, _) = entries.as_chunks::<24>();
-    let words = entries.iter().map(|entry| {
-        let (words, _) = entry.as_chunks::<8>();
-        <[[u8; 8]; 3]>::try_from(words).map(|words| words.map(u64::from_le_bytes))
+/// The section with the table, and the start of Go's code.
+fn find(file: &ElfFile) -> Option<(usize, Vaddr)> {
+    let mut sections = file.sections();
+    let section = sections.find(|section| section.name.ends_with(".gopclntab"))?;
+    let mut table = GoFunctions::read(file, section.index)?;
+    if table.text == Vaddr(0) {
+        table.text = start_of_text(file, section.address?, &table)?;
+    }
+    // The functions are in code of the file. So there are no more than it has bytes.
+    let (start, end) = (table.start(0)?, table.start(table.count)?);
+    let is_code = |range: &Range<Vaddr>| range.start <= start && end <= range.end;
+    let is_in_file = file.bytes_at(start, end.0.checked_sub(start.0)?).is_some();
+    let is_valid = is_in_file && file.executable_ranges().iter().any(is_code);
+    is_valid.then_some((section.index, table.text))
+}
+
+/// The start of Go's code, if the table's header lacks it: from the relocation of that field, or from
+/// the runtime's description of the program (`moduledata` of `runtime/symtab.go`).
+fn start_of_text(file: &ElfFile, header: Vaddr, table: &GoFunctions<'_>) -> Option<Vaddr> {
+    /// The offset of `textStart` in the header.
+    const TEXT_FIELD: u64 = 24;
+    /// The offsets of `minpc`, `maxpc` and `text` in `moduledata`, which begins with the header's
+    /// address.
+    const BOUNDS: [u64; 3] = [160, 168, 176];
+    const MAX_CANDIDATES: usize = 16;
+    let relocations = RelativeRelocations::new(file);
+    if let Some(text) = relocations.addend(header.offset(TEXT_FIELD)) {
+        return Some(Vaddr(text));
+    }
+    let word = |addr: Vaddr| {
+        let stored = || Some(load(file.bytes_at(addr, 8)?, table.is_little_endian));
+        relocations.addend(addr).or_else(stored)
+    };
+    let [first, last] = [0, table.count].map(|index| table.u32(table.entry(index)?));
+    let (first, last) = (u64::from(first?), u64::from(last?));
+    let text = |module: Vaddr| {
+        let [start, end, text] = BOUNDS.map(|field| word(module.offset(field)));
+        let text = text?;
+        let is_module = start? == text.checked_add(first)? && end? == text.checked_add(last)?;
+        is_module.then_some(Vaddr(text))
+    };
+    let is_little_endian = table.is_little_endian;
+    let relocated = relocations.iter().filter(|(_, addend)| *addend == header.0);
+    let data = file.segments().filter(|segment| !segment.executable);
+    let stored = data.flat_map(|segment| {
+        let bytes = file.rest_at(segment.vaddr).unwrap_or_default();
+        let words = bytes.chunks_exact(8).zip((0..).step_by(8));
+        let found = words.filter(move |(word, _)| load(word, is_little_endian) == header.0);
+        found.map(move |(_, at)| segment.vaddr.offset(at))
     });
-    let relative = words.flatten().find(|[offset, info, _]| {
-        *offset == field.0 && [R_X86_64_RELATIVE, R_AARCH64_RELATIVE].contains(info)
-    });
-    let text = || file.section_named(".text").ok()?.map(|text| text.address);
-    relative.map(|[_, _, addend]| Vaddr(addend)).or_else(text)
+    let candidates = relocated.map(|(addr, _)| addr).chain(stored);
+    candidates.take(MAX_CANDIDATES).find_map(text)
+}
+
+/// The relocations of a file that add its load bias to an address (`R_*_RELATIVE`).
+struct RelativeRelocations<'a> {
+    entries: &'a [[u8; 24]],
+    is_little_endian: bool,
+}
+
+impl<'a> RelativeRelocations<'a> {
+    fn new(file: &'a ElfFile) -> RelativeRelocations<'a> {
+        let section = file.section_named(".rela.dyn").ok().flatten();
+        let (entries, _) = section.map_or(&[][..], |section| section.data).as_chunks();
+        RelativeRelocations {
+            entries,
+            is_little_endian: file.is_little_endian(),
+        }
+    }
+
+    /// The relocated places, and the addresses to store there.
+    fn iter(&self) -> impl Iterator<Item = (Vaddr, u64)> {
+        const R_X86_64_RELATIVE: u64 = 8;
+        const R_AARCH64_RELATIVE: u64 = 1027;
+        self.entries.iter().filter_map(|entry| {
+            let (words, _) = entry.as_chunks::<8>();
+            let words = <[[u8; 8]; 3]>::try_from(words).ok()?;
+            let [place, info, addend] = words.map(|word| load(&word, self.is_little_endian));
+            let is_relative = [R_X86_64_RELATIVE, R_AARCH64_RELATIVE].contains(&info);
+            is_relative.then_some((Vaddr(place), addend))
+        })
+    }
+
+    fn addend(&self, place: Vaddr) -> Option<u64> {
+        let mut all = self.iter();
+        all.find_map(|(found, addend)| (found == place).then_some(addend))
+    }
 }

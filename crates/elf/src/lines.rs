@@ -117,7 +117,7 @@ impl Lines {
     ///
     /// If `addresses` announces the look-ups, only the units of these addresses are read, if the
     /// file has an index of them (`.debug_aranges`). Other addresses can be looked up too; the
-    /// first of them reads the headers of all units.
+    /// first of them that these units do not cover reads the headers of all units.
     #[must_use]
     pub fn new(module: Arc<ElfFile>, files: &DebugFiles, addresses: &[Vaddr]) -> Lines {
         Lines {
@@ -154,15 +154,17 @@ impl Lines {
         if state.loaded.is_none() {
             state.loaded = Some(load(self.sources.clone(), &self.addresses));
         }
-        if let Some(frames) = state.frames(addr)?.filter(|frames| !frames.is_empty()) {
+        let mut frames = state.frames(addr)?;
+        if frames.is_none() {
+            state.loaded = Some(load(self.sources.clone(), &[]));
+            frames = state.frames(addr)?;
+        }
+        let frames = frames.unwrap_or_default();
+        if !frames.is_empty() {
             return Ok(frames);
         }
-        state.loaded = Some(load(self.sources.clone(), &[]));
-        let frames = state.frames(addr)?.filter(|frames| !frames.is_empty());
-        Ok(frames.unwrap_or_else(|| {
-            let go = GoFunctions::new(&self.sources.module);
-            go.and_then(|go| go.frame(addr)).into_iter().collect()
-        }))
+        let go = GoFunctions::new(&self.sources.module);
+        Ok(go.and_then(|go| go.frame(addr)).into_iter().collect())
     }
 
     /// The source file and the line of the instruction at an address, in the innermost function;
@@ -191,7 +193,7 @@ impl std::fmt::Debug for Lines {
 }
 
 impl LineState {
-    /// The functions at `addr`; `None` if they may be in units that were not read.
+    /// The functions at `addr`, none if no unit covers it; `None` if units that were not read may.
     fn frames(&mut self, addr: Vaddr) -> Result<Option<Vec<InlineFrame>>, ModuleError> {
         let LineState { loaded, problems } = self;
         match loaded {

@@ -557,3 +557,27 @@ fn names_that_are_put_together_of_scopes_and_types() {
         assert!(symbols.iter().any(|(_, other)| *other == name), "{name}");
     }
 }
+
+/// Code without debug information, of an object without `-g`: the debug information is not read
+/// again for it. A package of split debug information that appears later is not noticed.
+#[test]
+fn code_without_lines_reads_nothing_again() {
+    let folder = unspool_testing::Folder::new();
+    folder.write("with.c", "int with(int a) { return a + 1; }");
+    folder.write("without.c", "int without(int a) { return a - 1; }");
+    folder.tool("gcc", "-g -fPIC -c with.c");
+    folder.tool("gcc", "-fPIC -c without.c");
+    folder.tool("gcc", "-shared -o lib.so with.o without.o");
+    let path = folder.path().join("lib.so");
+    let file = Arc::new(ElfFile::open(&path).unwrap());
+    let [with, without] = ["with", "without"].map(|name| addresses_of(&path, &[name])[0]);
+    for announced in [&[][..], &[Vaddr(with)]] {
+        let lines = Lines::new(Arc::clone(&file), &DebugFiles::default(), announced);
+        assert_eq!(lines.frames(Vaddr(with)).unwrap().len(), 1);
+        assert_eq!(lines.frames(Vaddr(without)).unwrap(), []);
+        folder.write("lib.so.dwp", "not a package");
+        assert_eq!(lines.frames(Vaddr(without)).unwrap(), []);
+        assert_eq!(lines.frames(Vaddr(with)).unwrap().len(), 1);
+        fs::remove_file(folder.path().join("lib.so.dwp")).unwrap();
+    }
+}
