@@ -7,24 +7,27 @@
 use core::ops::Range;
 
 use unspool_elf::{ElfFile, GoFunction, GoFunctions};
+use unspool_rows::expression::operation::DW_OP_PLUS_UCONST;
+use unspool_rows::leb128::put_unsigned;
 use unspool_rows::table::{FdeHeader, RowStart, TableError};
 use unspool_rows::{Arch, CfaRule, Expression, Register, RegisterRule, Row, Table, Vaddr};
 
 use crate::extents::subtract_ranges;
-use crate::go_stack_switch;
+use crate::go_stack_switch::{self, GoroutineOffsets, SavedStackPointer, SwitchedCode};
 
 /// DWARF register numbers (x86-64 psABI, figure 3.36).
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RETURN_ADDRESS: Register = Register(16);
-/// Registers that C functions preserve, and Go functions do not: rbx, r12 to r15.
-const NOT_PRESERVED: [Register; 5] = [
-    Register(3),
-    Register(12),
-    Register(13),
-    Register(14),
-    Register(15),
-];
+/// Registers that C functions preserve, and Go functions do not: rbx, r12, r13, r15. Go keeps the
+/// current goroutine in r14.
+const NOT_PRESERVED: [Register; 4] = [Register(3), Register(12), Register(13), Register(15)];
+/// Runs a function on the thread's own stack.
+const SYSTEM_STACK: &str = "runtime.systemstack";
+/// The handler of signals. Go's own walks end in it; the kernel calls it, and returns by its frame.
+const SIGNAL_HANDLER: &str = "runtime.sigtramp";
+/// Give the goroutine back to the scheduler, and do not return.
+const PREEMPTIONS: [&str; 2] = ["runtime.gopreempt_m", "runtime.preemptPark"];
 
 /// The Go functions outside of some ranges that ascend. None on other machines than x86-64.
 pub(crate) fn functions<'f>(file: &'f ElfFile, covered: &[Range<u64>]) -> Vec<GoFunction<'f>> {
@@ -38,64 +41,141 @@ pub(crate) fn functions<'f>(file: &'f ElfFile, covered: &[Range<u64>]) -> Vec<Go
     functions.filter(is_free).collect()
 }
 
-/// Runs a function on the thread's own stack, which ends there: nothing returns to it.
-const SCHEDULER_CALL: &str = "runtime.mcall";
-/// Runs a C function on the thread's own stack.
-const C_CALL: [&str; 2] = ["runtime.asmcgocall", "runtime.asmcgocall.abi0"];
-
 /// Adds the rows of functions. One that sets the stack pointer to an arbitrary value has none,
-/// unless stacks end in it.
+/// unless it is known.
 pub(crate) fn add(
     table: &mut Table,
     file: &ElfFile,
     functions: &[GoFunction<'_>],
 ) -> Result<(), TableError> {
+    let code = |function: &GoFunction<'_>| {
+        let Range { start, end } = function.range;
+        file.bytes_at(start, end.0 - start.0)
+    };
+    let mut switching = functions.iter().filter(|function| function.writes_sp);
+    let system_stack = switching.find(|function| function.has_name(SYSTEM_STACK));
+    let offsets = system_stack.and_then(code);
+    let offsets = offsets.and_then(GoroutineOffsets::from_system_stack);
     for function in functions {
-        let name = function.name().filter(|_| function.writes_sp);
-        match name.as_deref() {
-            Some(SCHEDULER_CALL) => add_root(table, function)?,
-            Some(name) if C_CALL.contains(&name) => add_c_call(table, file, function)?,
-            _ if function.is_root => add_root(table, function)?,
-            Some(_) => {}
-            None => add_function(table, file, function)?,
+        let switched = || {
+            let name = function.name()?;
+            go_stack_switch::find(&name, code(function)?, offsets)
+        };
+        if function.writes_sp
+            && let Some(switched) = switched()
+        {
+            add_switching(table, file, function, &switched)?;
+        } else if is_root(function) {
+            let root = table.intern(&row(cfa(0), FramePointer::Lost, ReturnAddress::None))?;
+            let start = function.range.start;
+            push(
+                table,
+                function.range.clone(),
+                &[RowStart { start, row: root }],
+            )?;
+        } else if !function.writes_sp {
+            let (rows, end) = frame_rows(table, file, function)?;
+            if !rows.is_empty() {
+                push(table, function.range.start..end, &rows)?;
+            }
         }
     }
     Ok(())
 }
 
-fn add_root(table: &mut Table, function: &GoFunction<'_>) -> Result<(), TableError> {
-    let cfa = cfa(0);
-    let row = table.intern(&row(cfa, FramePointer::Lost, ReturnAddress::None))?;
-    let start = function.range.start;
-    push(table, start..function.range.end, &[RowStart { start, row }])
+/// Whether nothing is behind a function on its stack.
+fn is_root(function: &GoFunction<'_>) -> bool {
+    let is_preemption = PREEMPTIONS.iter().any(|name| function.has_name(name));
+    is_preemption || function.is_root && !function.has_name(SIGNAL_HANDLER)
 }
 
-fn add_c_call(
+/// Adds the rows of a function that switches stacks: those of its code on other stacks, and by its
+/// frame sizes those of the rest.
+fn add_switching(
     table: &mut Table,
     file: &ElfFile,
     function: &GoFunction<'_>,
+    switched: &[SwitchedCode],
 ) -> Result<(), TableError> {
-    let Range { start, end } = function.range;
-    let code = file.bytes_at(start, end.0 - start.0);
-    let Some(switched) = code.and_then(|code| go_stack_switch::find(code, start)) else {
-        return Ok(());
-    };
-    let cfa = CfaRule::Expression(Expression(&switched.cfa));
-    let row = table.intern(&row(cfa, FramePointer::Unsaved, ReturnAddress::Pushed))?;
-    let start = switched.range.start;
-    push(table, switched.range, &[RowStart { start, row }])
+    let (rows, end) = frame_rows(table, file, function)?;
+    let ends = rows.iter().skip(1).map(|next| next.start).chain([end]);
+    let frames: Vec<_> = rows.iter().zip(ends).collect();
+    let address = |offset: usize| function.range.start.offset(offset as u64);
+    let others = switched
+        .iter()
+        .map(|code| address(code.range.start)..address(code.range.end));
+    let others: Vec<_> = others.map(|range| range.start.0..range.end.0).collect();
+    for (first, end) in frames {
+        let own = first.start.0..end.0;
+        for part in subtract_ranges(core::slice::from_ref(&own), &others) {
+            let start = Vaddr(part.start);
+            push(
+                table,
+                start..Vaddr(part.end),
+                &[RowStart { start, ..*first }],
+            )?;
+        }
+    }
+    for (code, range) in switched.iter().zip(others) {
+        let mut sizes = function.frame_sizes();
+        let size = sizes.find(|(sizes, _)| sizes.contains(&Vaddr(range.start)));
+        let Some(size) = size.and_then(|(_, size)| u32::try_from(size).ok()) else {
+            continue;
+        };
+        let mut expression = Vec::new();
+        let code_address;
+        let (cfa, return_address) = match &code.saved {
+            SavedStackPointer::Register(register) => {
+                let offset = i64::from(size) + 8;
+                let register = *register;
+                (
+                    CfaRule::RegisterOffset { register, offset },
+                    ReturnAddress::Pushed,
+                )
+            }
+            SavedStackPointer::Expression(saved) => {
+                expression.extend(saved);
+                expression.push(DW_OP_PLUS_UCONST);
+                put_unsigned(&mut expression, u64::from(size) + 8);
+                (
+                    CfaRule::Expression(Expression(&expression)),
+                    ReturnAddress::Pushed,
+                )
+            }
+            SavedStackPointer::Caller(offsets) => {
+                expression = offsets.stack_pointer();
+                code_address = offsets.code_address();
+                (
+                    CfaRule::Expression(Expression(&expression)),
+                    ReturnAddress::At(Expression(&code_address)),
+                )
+            }
+            SavedStackPointer::Discarded => (cfa(0), ReturnAddress::None),
+        };
+        // Frames without callees of their own do not save it.
+        let frame_pointer = match return_address {
+            ReturnAddress::None => FramePointer::Lost,
+            _ if size == 0 => FramePointer::Unsaved,
+            _ => FramePointer::Saved,
+        };
+        let row = table.intern(&row(cfa, frame_pointer, return_address))?;
+        let start = Vaddr(range.start);
+        push(table, start..Vaddr(range.end), &[RowStart { start, row }])?;
+    }
+    Ok(())
 }
 
-fn add_function(
+/// The rows of a function by its frame sizes, and the end of the last.
+fn frame_rows(
     table: &mut Table,
     file: &ElfFile,
     function: &GoFunction<'_>,
-) -> Result<(), TableError> {
+) -> Result<(Vec<RowStart>, Vaddr), TableError> {
     let mut rows: Vec<RowStart> = Vec::new();
     let mut end = function.range.start;
     let mut saved = None;
     for (range, size) in function.frame_sizes() {
-        let (Ok(size), true) = (u32::try_from(size), range.start < range.end) else {
+        let Ok(size) = u32::try_from(size) else {
             break;
         };
         end = range.end;
@@ -120,10 +200,7 @@ fn add_function(
             )?;
         }
     }
-    if rows.is_empty() {
-        return Ok(());
-    }
-    push(table, function.range.start..end, &rows)
+    Ok((rows, end))
 }
 
 fn push(table: &mut Table, range: Range<Vaddr>, rows: &[RowStart]) -> Result<(), TableError> {
@@ -148,10 +225,12 @@ enum FramePointer {
     Lost,
 }
 
-/// Whether there is a caller.
+/// Where the return address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReturnAddress {
+enum ReturnAddress<'e> {
     Pushed,
+    /// At the address that an expression yields.
+    At(Expression<'e>),
     /// Stacks end here.
     None,
 }
@@ -198,7 +277,7 @@ fn cfa(size: u32) -> CfaRule<'static> {
 fn row<'e>(
     cfa: CfaRule<'e>,
     frame_pointer: FramePointer,
-    return_address: ReturnAddress,
+    return_address: ReturnAddress<'e>,
 ) -> Row<'e> {
     let mut row = Row::new(RETURN_ADDRESS);
     row.cfa = cfa;
@@ -209,6 +288,7 @@ fn row<'e>(
     };
     let return_address = match return_address {
         ReturnAddress::Pushed => RegisterRule::Offset(-8),
+        ReturnAddress::At(expression) => RegisterRule::Expression(expression),
         ReturnAddress::None => RegisterRule::Undefined,
     };
     let rules = NOT_PRESERVED.map(|register| (register, Some(RegisterRule::Undefined)));

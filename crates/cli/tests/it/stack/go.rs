@@ -63,3 +63,28 @@ fn threads_of_a_go_program() {
         assert_eq!(ours[at..], theirs, "{said}");
     }
 }
+
+/// The kernel calls the signal handler: what it interrupted is shown.
+#[test]
+fn what_a_signal_interrupted() {
+    let source = "package main\nimport (\"os\"; \"syscall\"; \"time\")\nvar count int\n\
+                  //go:noinline\nfunc spins() { for { count++ } }\n\
+                  func main() { go func() { time.Sleep(50 * time.Millisecond); \
+                  syscall.Kill(os.Getpid(), syscall.SIGQUIT) }(); spins() }\n";
+    for options in [&[][..], &[STRIPPED]] {
+        let folder = Folder::new();
+        let path = build_go(&folder, source, "spins", options);
+        let path = path.to_str().unwrap();
+        let printed = stack(&folder, &["--", "env", "GOTRACEBACK=crash", path]);
+        let mut threads = printed.out.split("\nthread ");
+        let spins = threads.find(|thread| thread.contains("  main.spins+"));
+        let found = functions(spins.unwrap_or_else(|| panic!("{}", printed.out)));
+        let handler = found.iter().position(|name| *name == "runtime.sigtramp");
+        let below = ["main.spins", "main.main", "runtime.main", "runtime.goexit"];
+        assert!(handler.is_some() && found.ends_with(&below), "{found:?}");
+        assert!(
+            spins.unwrap().contains("complete: outermost frame"),
+            "{spins:?}"
+        );
+    }
+}
