@@ -17,12 +17,19 @@ use crate::maps::{Device, Mapping, Mappings, Permissions};
 use crate::program_header::{self, PF_X, PT_DYNAMIC, ProgramHeader};
 use crate::{AuxVector, build_id};
 
-/// The limit of headers that are read, and of entries of the loader's list.
+/// The limit of objects, and of entries of the loader's list.
 const MAX_OBJECTS: usize = 10_000;
+/// The limit of program headers of all objects together, which is that of Linux for mappings: an
+/// object has about 13.
+const MAX_PROGRAM_HEADERS: usize = 1 << 16;
+/// The limit of objects that are asked for the loader's list, of which only the program has one.
+const MAX_PROGRAM_CANDIDATES: usize = 64;
 /// The limit of entries of a dynamic section; real ones have about 30.
 const MAX_DYNAMIC_ENTRIES: u64 = 1024;
 /// `PATH_MAX` of Linux.
-const MAX_PATH_BYTES: u64 = 4096;
+const MAX_PATH_BYTES: usize = 4096;
+/// The bytes of a path that are read at a time; a divisor of page sizes.
+const PIECE_BYTES: u64 = 256;
 const DT_NULL: u64 = 0;
 const DT_DEBUG: u64 = 21;
 
@@ -85,40 +92,57 @@ impl LoadedObject {
         self.loads().any(|load| into(load) < load.memory_size)
     }
 
-    /// The file of a mapping of the object's segments.
-    fn mapped_file(&self, mappings: &Mappings) -> Option<ObjectFile> {
-        self.loads()
-            .filter(|load| load.file_size > 0)
-            .flat_map(|load| [(load, 0), (load, load.file_size - 1)])
-            .find_map(|(load, into)| {
-                let addr = RuntimeAddr(self.bias.to_runtime(load.vaddr).0.wrapping_add(into));
-                let mapping = mappings.find(addr)?;
-                mapping.path()?;
-                let offset = mapping.offset.wrapping_add(addr.0 - mapping.start.0);
-                (offset == load.offset.wrapping_add(into)).then(|| ObjectFile::of_mapping(mapping))
-            })
+    /// The mappings of a file that lie where the object's segments are.
+    fn file_mappings<'m>(&self, mappings: &'m Mappings) -> impl Iterator<Item = &'m Mapping> {
+        let loads = self.loads().filter(|load| load.file_size > 0);
+        let ends = loads.flat_map(|load| [(load, 0), (load, load.file_size - 1)]);
+        ends.filter_map(|(load, into)| {
+            let addr = RuntimeAddr(self.bias.to_runtime(load.vaddr).0.wrapping_add(into));
+            let mapping = mappings.find(addr)?;
+            mapping.path()?;
+            let offset = mapping.offset.wrapping_add(addr.0 - mapping.start.0);
+            (offset == load.offset.wrapping_add(into)).then_some(mapping)
+        })
     }
 
-    /// The ranges of the segments' file contents, in whole pages.
-    fn ranges(&self, page_size: u64) -> impl Iterator<Item = (&ProgramHeader, Mapping)> {
-        self.loads().filter_map(move |load| {
-            let before = load.vaddr.0 % page_size;
-            let start = self.bias.to_runtime(Vaddr(load.vaddr.0 - before));
-            let size = load.file_size.checked_add(before)?;
-            let size = size.checked_next_multiple_of(page_size)?;
-            let range = Mapping {
-                start,
-                end: RuntimeAddr(start.0.checked_add(size)?),
-                offset: load.offset.checked_sub(before)?,
-                permissions: Permissions::default(),
-                device: self.file.device,
-                inode: self.file.inode,
-                name: self.file.name.clone(),
-                deleted: self.file.deleted,
-                by_object: true,
-            };
-            Some((load, range))
-        })
+    /// The file of a mapping of the object's segments.
+    fn mapped_file(&self, mappings: &Mappings) -> Option<ObjectFile> {
+        let found = self.file_mappings(mappings).next();
+        found.map(ObjectFile::of_mapping)
+    }
+
+    /// Whether it is loaded, and not only its header mapped as data: a mapping of another segment
+    /// is where it belongs.
+    fn is_loaded(&self, mappings: &Mappings) -> bool {
+        let mut found = self.file_mappings(mappings);
+        found.any(|mapping| mapping.offset > 0) || self.loads().count() == 1
+    }
+
+    /// The ranges of some segments' file contents, in whole pages.
+    fn ranges(
+        &self,
+        page_size: u64,
+        is_meant: impl Fn(&ProgramHeader) -> bool,
+    ) -> impl Iterator<Item = Mapping> {
+        self.loads()
+            .filter(move |load| is_meant(load))
+            .filter_map(move |load| {
+                let before = load.vaddr.0 % page_size;
+                let start = self.bias.to_runtime(Vaddr(load.vaddr.0 - before));
+                let size = load.file_size.checked_add(before)?;
+                let size = size.checked_next_multiple_of(page_size)?;
+                Some(Mapping {
+                    start,
+                    end: RuntimeAddr(start.0.checked_add(size)?),
+                    offset: load.offset.checked_sub(before)?,
+                    permissions: Permissions::default(),
+                    device: self.file.device,
+                    inode: self.file.inode,
+                    name: self.file.name.clone(),
+                    deleted: self.file.deleted,
+                    by_object: true,
+                })
+            })
     }
 
     /// The address of the dynamic section.
@@ -138,9 +162,9 @@ pub(crate) fn with_copied_text(mappings: &Mappings, memory: &dyn Memory) -> Opti
     let is_header = |mapping: &&Mapping| mapping.path().is_some() || is_code(mapping);
     let objects: Vec<_> = by_headers(mappings, memory, is_header).collect();
     let named = objects.iter().filter(|object| object.file.name.is_some());
-    let ranges = named.flat_map(|object| object.ranges(PAGE_SIZE));
-    let code = ranges.filter(|(load, _)| load.flags & PF_X != 0);
-    let owners = Mappings::from_list(code.map(|(_, range)| range).collect());
+    let loaded = named.filter(|object| object.is_loaded(mappings));
+    let code = loaded.flat_map(|object| object.ranges(PAGE_SIZE, |load| load.flags & PF_X != 0));
+    let owners = Mappings::from_list(code.collect());
     let is_copied = |mapping: &Mapping| is_code(mapping) && owners.have_some_of(mapping);
     let is_any = mappings.iter().any(is_copied);
     is_any.then(|| mappings.clone().assigned_to(&owners, is_copied))
@@ -157,12 +181,17 @@ fn by_headers(
 ) -> impl Iterator<Item = LoadedObject> {
     let first_pages = mappings.iter().filter(|mapping| mapping.offset == 0);
     let candidates = first_pages.filter(is_meant).take(MAX_OBJECTS);
-    candidates.filter_map(move |mapping| {
-        let mut object = LoadedObject::at(mapping, memory)?;
+    let found = candidates.filter_map(|mapping| LoadedObject::at(mapping, memory));
+    let mut headers = 0;
+    let within_limit = found.take_while(move |object| {
+        headers += object.headers.len();
+        headers <= MAX_PROGRAM_HEADERS
+    });
+    within_limit.map(move |mut object| {
         if object.file.name.is_none() {
             object.file = object.mapped_file(mappings).unwrap_or_default();
         }
-        Some(object)
+        object
     })
 }
 
@@ -196,8 +225,8 @@ impl CoreObjects<'_> {
         objects.retain(|object| object.file.name.is_some());
         let ranges = |is_meant: fn(&LoadedObject) -> bool| {
             let meant = objects.iter().filter(|object| is_meant(object));
-            let ranges = meant.flat_map(|object| object.ranges(self.page_size()));
-            Mappings::from_list(ranges.map(|(_, range)| range).collect())
+            let ranges = meant.flat_map(|object| object.ranges(self.page_size(), |_| true));
+            Mappings::from_list(ranges.collect())
         };
         let assigned = mappings.assigned_to(&ranges(|_| true), is_unnamed);
         is_placed.then(|| assigned.with_gaps_filled(&ranges(|object| !object.is_recorded)))
@@ -239,10 +268,12 @@ impl CoreObjects<'_> {
             return true;
         };
         let placed = self.place(program, mappings);
+        // The path in the process, not that of the opened file.
+        let path = self.program.map(|given| given.path().into()).or(started);
         objects.extend(placed.map(|bias| LoadedObject {
             bias,
             headers: program_header::of_file(program.bytes()),
-            file: ObjectFile::named(program.path()),
+            file: path.map(ObjectFile::named).unwrap_or_default(),
             is_recorded: false,
         }));
         // Where a mapping of the program is recorded, the name is, too.
@@ -281,9 +312,17 @@ impl CoreObjects<'_> {
 
     /// Adds the libraries of the dynamic loader's list, or their names.
     fn add_libraries(&self, mappings: &Mappings, objects: &mut Vec<LoadedObject>) {
-        let lists = objects.iter().filter_map(LoadedObject::dynamic);
-        let list = lists.map(|dynamic| link_map(self.memory, dynamic));
-        let list = list.max_by_key(Vec::len).unwrap_or_default();
+        let is_program = |object: &&LoadedObject| {
+            let addr = self.auxv.phdr().or(self.auxv.entry());
+            addr.is_none_or(|addr| object.spans(addr))
+        };
+        let programs = objects
+            .iter()
+            .filter(is_program)
+            .take(MAX_PROGRAM_CANDIDATES);
+        let mut lists = programs.filter_map(LoadedObject::dynamic);
+        let list = lists.find_map(|dynamic| link_map(self.memory, dynamic));
+        let list = list.unwrap_or_default();
         for entry in list {
             let known = objects.iter_mut().find(|object| object.bias == entry.bias);
             if let Some(object) = known {
@@ -342,15 +381,15 @@ struct LinkMapEntry {
 }
 
 /// The dynamic loader's list, which the dynamic section of the program leads to.
-fn link_map(memory: &dyn Memory, dynamic: RuntimeAddr) -> Vec<LinkMapEntry> {
+fn link_map(memory: &dyn Memory, dynamic: RuntimeAddr) -> Option<Vec<LinkMapEntry>> {
     let debug = (0..MAX_DYNAMIC_ENTRIES)
         .map_while(|index| dynamic.0.checked_add(index * 16))
         .map_while(|addr| words::<2>(memory, addr))
         .take_while(|[tag, _]| *tag != DT_NULL)
         .find(|[tag, _]| *tag == DT_DEBUG);
     // `struct r_debug`: the version, then the address of the first entry.
-    let first = debug.and_then(|[_, debug]| words::<2>(memory, debug));
-    let mut next = first.map_or(0, |[_, first]| first);
+    let [_, debug] = debug?;
+    let [_, mut next] = words::<2>(memory, debug).filter(|[_, first]| *first != 0)?;
     let mut seen = HashSet::new();
     let mut list = Vec::new();
     while next != 0 && seen.len() < MAX_OBJECTS && seen.insert(next) {
@@ -365,7 +404,7 @@ fn link_map(memory: &dyn Memory, dynamic: RuntimeAddr) -> Vec<LinkMapEntry> {
         });
         next = after;
     }
-    list
+    Some(list)
 }
 
 fn words<const N: usize>(memory: &dyn Memory, addr: u64) -> Option<[u64; N]> {
@@ -381,14 +420,16 @@ fn words<const N: usize>(memory: &dyn Memory, addr: u64) -> Option<[u64; N]> {
 /// Text up to its final zero.
 fn read_string(memory: &dyn Memory, addr: RuntimeAddr) -> Option<OsString> {
     let mut text = Vec::new();
-    for index in 0..MAX_PATH_BYTES {
-        let mut byte = [0];
-        let at = RuntimeAddr(addr.0.checked_add(index)?);
-        memory.read(at, &mut byte).ok()?;
-        if byte == [0] {
-            return Some(OsString::from_vec(text));
+    while text.len() < MAX_PATH_BYTES {
+        let at = addr.0.checked_add(text.len() as u64)?;
+        // What follows in the page is mapped, too.
+        let mut piece = vec![0; usize::try_from(PIECE_BYTES - at % PIECE_BYTES).ok()?];
+        memory.read(RuntimeAddr(at), &mut piece).ok()?;
+        let end = piece.iter().position(|byte| *byte == 0);
+        text.extend(piece.get(..end.unwrap_or(piece.len()))?);
+        if end.is_some() {
+            return Some(OsString::from_vec(text)).filter(|text| text.len() <= MAX_PATH_BYTES);
         }
-        text.extend(byte);
     }
     None
 }

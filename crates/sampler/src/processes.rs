@@ -227,7 +227,7 @@ impl Processes {
             Some(now) => Mapping {
                 start: mapping.start,
                 end: mapping.end,
-                offset: now.offset + (mapping.start.0 - now.start.0),
+                offset: now.offset.saturating_add(mapping.start.0 - now.start.0),
                 ..now
             },
             None => mapping,

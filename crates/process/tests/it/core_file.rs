@@ -456,11 +456,23 @@ fn a_core_without_a_list_of_files() {
         ..FileSearch::default()
     };
     let at_paths = FileSearch::default();
-    let by_auxv: [(&Path, &[u32], &FileSearch); 5] = [
+    let root = directory();
+    let recorded = Core::open(&without_headers).unwrap();
+    for path in recorded.mappings().iter().filter_map(Mapping::path) {
+        let copy = root.join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(path, copy).unwrap();
+    }
+    let below_root = FileSearch {
+        sysroot: Some(root),
+        ..FileSearch::default()
+    };
+    let by_auxv: [(&Path, &[u32], &FileSearch); 6] = [
         (&kernel, &[NT_FILE], &at_paths),
         (&kernel, &[NT_FILE, NT_AUXV], &given),
         (&without_headers, &[NT_FILE], &at_paths),
         (&without_headers, &[NT_FILE, NT_AUXV], &given),
+        (&without_headers, &[NT_FILE], &below_root),
         (&gdb_core(&running), &[NT_FILE], &at_paths),
     ];
     for (path, missing, search) in by_auxv {
