@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::bytes::{Endian, size, wide};
+use crate::bytes::{self, Endian, size, wide};
 use crate::elf::ElfStrings;
 use crate::error::CtfError;
 use crate::header::{DictHeader, Flags};
@@ -162,9 +162,8 @@ impl<'a> Dict<'a> {
         let rest = bytes.get(size(u64::from(at))..);
         // A missing name is the empty string, even if the table is empty.
         let rest = if name == 0 { rest.or(Some(&[0])) } else { rest };
-        let end = rest.and_then(memchr);
-        match rest.zip(end).and_then(|(rest, end)| rest.get(..end)) {
-            Some(bytes) => Ok(String::from_utf8_lossy(bytes)),
+        match rest.and_then(bytes::name) {
+            Some(name) => Ok(name),
             None => Err(CtfError::Name {
                 what,
                 offset,
@@ -221,11 +220,6 @@ impl<'a> Dict<'a> {
                 (start, String::from_utf8_lossy(string))
             })
     }
-}
-
-/// The position of the first zero.
-fn memchr(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| *byte == 0)
 }
 
 /// The decompressed bytes behind a header: exactly the announced size. Allocates no more memory

@@ -36,6 +36,20 @@ pub enum BtfError {
         /// `none` or `several`.
         count: &'static str,
     },
+    /// A name or a reference does not fit the base.
+    #[error("type {id} does not fit the base: the base is another one, or the types are damaged")]
+    WrongBase {
+        /// The type.
+        id: u32,
+    },
+    /// Bytes behind the types are not BTF.
+    #[error("{size} bytes at {offset:#x} are no further BTF, and are not read")]
+    Trailing {
+        /// Their offset.
+        offset: u64,
+        /// Their number.
+        size: u64,
+    },
     /// A structure runs past the end of its container.
     #[error("{what} at {offset:#x}: {needed} bytes run past the end at {end:#x}")]
     Truncated {

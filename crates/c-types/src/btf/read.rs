@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{BTF_MAGIC, HEADER_BYTES, base::BtfBase, error::BtfError, kind};
-use crate::bytes::{Endian, size, wide};
+use crate::bytes::{self, Endian, size, wide};
 use crate::dict::UNKNOWN_NAME;
 use crate::graph::{
     DataSection, Declaration, DeclarationTag, Enumerator, Graph, Linkage, Member, Number,
@@ -93,7 +93,18 @@ impl<'a> BtfReading<'a> {
             let mut places = [end, end.saturating_add(3) & !3].into_iter();
             match places.find(is_next) {
                 Some(next) => at = next,
-                None => return Ok(readings),
+                None => {
+                    let rest = bytes.get(end..).unwrap_or_default();
+                    if let Some(last) = readings.last_mut()
+                        && rest.iter().any(|byte| *byte != 0)
+                    {
+                        last.problems.push(BtfError::Trailing {
+                            offset: wide(end),
+                            size: wide(rest.len()),
+                        });
+                    }
+                    return Ok(readings);
+                }
             }
         }
     }
@@ -146,6 +157,7 @@ impl<'a> BtfReading<'a> {
             void: base.map_or(TypeId(next), |base| base.void),
             graph,
             problems,
+            misfit: None,
         };
         for record in &records {
             reader.add(record);
@@ -153,6 +165,9 @@ impl<'a> BtfReading<'a> {
         // Their targets can be behind them.
         for record in &records {
             reader.add_section_or_tag(record);
+        }
+        if let Some(id) = reader.misfit {
+            return Err(BtfError::WrongBase { id });
         }
         if base.is_none() {
             let void = TypeKind::Integer(Number::with_size(0, Number::SIGNED));
@@ -281,13 +296,6 @@ impl<'a> BtfSections<'a> {
     }
 }
 
-/// The string at an offset.
-fn string(strings: &[u8], at: usize) -> Option<Cow<'_, str>> {
-    let rest = strings.get(at..)?;
-    let end = rest.iter().position(|byte| *byte == 0)?;
-    Some(String::from_utf8_lossy(rest.get(..end)?))
-}
-
 /// The size in bytes of the data behind the three common numbers; `None` for an unknown kind.
 fn width(kind: u8, count: u32) -> Option<usize> {
     let count = size(u64::from(count));
@@ -310,6 +318,8 @@ struct BtfGraphReader<'p, 'a> {
     void: TypeId,
     graph: Graph<'a>,
     problems: Vec<BtfError>,
+    /// The first type that does not fit the base.
+    misfit: Option<u32>,
 }
 
 impl<'a> BtfGraphReader<'_, 'a> {
@@ -537,10 +547,16 @@ impl<'a> BtfGraphReader<'_, 'a> {
 
     fn name(&mut self, record: &BtfRecord<'a>, name: u32) -> Cow<'a, str> {
         let at = size(u64::from(name));
-        let found = match at.checked_sub(self.base_strings.len()) {
-            Some(own) => string(self.sections.strings, own),
-            None => string(self.base_strings, at),
+        let (strings, start) = match at.checked_sub(self.base_strings.len()) {
+            Some(own) => (self.sections.strings, own),
+            None => (self.base_strings, at),
         };
+        // pahole writes each name once, whole. With another base, offsets are elsewhere in a name.
+        let before = start.checked_sub(1).and_then(|before| strings.get(before));
+        if !self.base_strings.is_empty() && before.is_some_and(|byte| *byte != 0) {
+            self.misfit.get_or_insert(record.id);
+        }
+        let found = strings.get(start..).and_then(bytes::name);
         found.unwrap_or_else(|| {
             self.problems.push(BtfError::Name {
                 id: record.id,
@@ -575,6 +591,9 @@ impl<'a> BtfGraphReader<'_, 'a> {
 
     /// Reports a wrong reference.
     fn refuse(&mut self, record: &BtfRecord<'a>, id: u32, what: &'static str) {
+        if !self.inherited.is_empty() {
+            self.misfit.get_or_insert(record.id);
+        }
         self.problems.push(BtfError::Reference {
             from: record.id,
             offset: record.offset,

@@ -180,6 +180,15 @@ fn types_of_modules_continue_those_of_their_base() {
     assert_eq!(folder.done("ctf type mine --base base.o mod.ko"), mine);
     let (status, errors) = refusal(&folder, "ctf dump --base mod.c mod.ko");
     assert!(status == 2, "{errors}");
+    // Nor is it with those of another build, which has other types before these.
+    let other = format!("struct extra {{ int z; }} extra; {BASE}");
+    object(&folder, "other", "gcc -g", &other);
+    folder.tool("pahole", "-J other.o");
+    let (status, errors) = refusal(&folder, "ctf dump --base other.o mod.o");
+    assert!(
+        status == 2 && errors.contains("the base is another one"),
+        "{errors}"
+    );
 }
 
 /// The types of a base without their members, as in `.BTF.base`.
