@@ -62,6 +62,6 @@ pub fn build_table(file: &ElfFile, debug: &DebugFiles) -> Result<BuildOutput, Bu
         content: [0; 20],
     });
     let followed = analyze_file(&subject, &symbols, &prototypes);
-    let bytes = encode(&followed, &key)?;
+    let bytes = encode(&followed, prototypes.types(), &key)?;
     Ok(BuildOutput { bytes, missing })
 }

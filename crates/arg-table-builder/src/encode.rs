@@ -9,11 +9,11 @@ use unspool_elf::{BuildId, TableKey};
 use unspool_rows::leb128::{put_signed, put_unsigned};
 
 use crate::functions::{ArgRow, CallSite, FileAnalysis, FunctionAnalysis};
-use crate::prototype::{OwnedDisplayKind, OwnedParameter, Prototype};
+use crate::prototype::{OwnedParameter, Prototype};
+use crate::type_pool::TypePool;
 use unspool_arg_table::format::{
     BY_REFERENCE, BY_VALUE, FLOAT_OR_DOUBLE, HAS_PROTOTYPE, HEADER_BYTES, IS_CERTAIN, IS_JUMPED_TO,
-    IS_REENTERED, MAGIC, MAX_BUILD_ID_BYTES, SECTIONS, VERSION, call_site_value, display_kind,
-    source_number,
+    IS_REENTERED, MAGIC, MAX_BUILD_ID_BYTES, SECTIONS, VERSION, call_site_value, source_number,
 };
 use unspool_arg_table::{ArgLocation, ArgSource, CallSiteValue, PieceLocation};
 
@@ -54,25 +54,26 @@ impl Pool {
     }
 }
 
-/// Encodes the analysis of the module with this key.
+/// Encodes the analysis of the module with this key, whose prototypes have these types.
 ///
 /// # Errors
 ///
 /// The functions are too far from each other.
-pub fn encode(analysis: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTooLarge> {
+pub fn encode(
+    analysis: &FileAnalysis,
+    types: &TypePool,
+    key: &TableKey,
+) -> Result<Vec<u8>, CodeTooLarge> {
     let functions = analysis.functions.iter();
     let kept: Vec<&FunctionAnalysis> = functions.filter(|own| !own.is_empty()).collect();
     let first = kept.first().map(|function| function.start);
     let first_unproven = analysis.unproven.first().map(|range| range.start);
     let base = first.into_iter().chain(first_unproven).min().unwrap_or(0);
     let index: HashMap<u64, usize> = (0..).zip(&kept).map(|(at, own)| (own.start, at)).collect();
-    let texts = kept.iter().filter_map(|own| own.prototype.as_deref());
-    let names = Pool::new(texts.flat_map(names_of).map(|name| name_bytes(&name)));
-    let name = |text: &str| names.offset(&name_bytes(text));
     let mut written: HashMap<*const Prototype, Vec<u8>> = HashMap::new();
     for prototype in kept.iter().filter_map(|own| own.prototype.as_ref()) {
         let known = written.entry(Rc::as_ptr(prototype));
-        known.or_insert_with(|| prototype_bytes(prototype, &name));
+        known.or_insert_with(|| prototype_bytes(prototype));
     }
     let prototype_of = |own: &FunctionAnalysis| {
         let own = own.prototype.as_ref()?;
@@ -134,8 +135,9 @@ pub fn encode(analysis: &FileAnalysis, key: &TableKey) -> Result<Vec<u8>, CodeTo
         &places.bytes,
         &given.bytes,
         &prototypes.bytes,
-        &names.bytes,
+        &types.names.bytes,
         &unproven,
+        &types.display_kinds.bytes,
     ];
     write_sections(key, base, &sections)
 }
@@ -184,55 +186,20 @@ impl FunctionAnalysis {
     }
 }
 
-fn name_bytes(name: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    put_unsigned(&mut bytes, name.len() as u64);
-    bytes.extend_from_slice(name.as_bytes());
-    bytes
-}
-
-/// All names of a prototype.
-fn names_of(prototype: &Prototype) -> Vec<String> {
-    let mut names = Vec::new();
-    for parameter in &prototype.parameters {
-        names.extend([parameter.name.clone(), parameter.type_name.clone()]);
-        names_of_shape(&parameter.display_kind, &mut names);
-    }
-    names
-}
-
-fn names_of_shape(display_kind: &OwnedDisplayKind, names: &mut Vec<String>) {
-    match display_kind {
-        OwnedDisplayKind::Enum(constants) => {
-            names.extend(constants.iter().map(|(_, name)| name.clone()));
-        }
-        OwnedDisplayKind::Record(members) => {
-            for member in members {
-                names.push(member.name.clone());
-                names_of_shape(&member.display_kind, names);
-            }
-        }
-        OwnedDisplayKind::Array(_, _, inner) | OwnedDisplayKind::Bits(_, _, inner) => {
-            names_of_shape(inner, names);
-        }
-        _ => {}
-    }
-}
-
-fn prototype_bytes(prototype: &Prototype, name: &dyn Fn(&str) -> u64) -> Vec<u8> {
+fn prototype_bytes(prototype: &Prototype) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_unsigned(&mut bytes, prototype.parameters.len() as u64);
     for parameter in &prototype.parameters {
-        put_parameter(parameter, name, &mut bytes);
+        put_parameter(parameter, &mut bytes);
     }
     bytes
 }
 
-fn put_parameter(parameter: &OwnedParameter, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
-    put_unsigned(bytes, name(&parameter.name));
-    put_unsigned(bytes, name(&parameter.type_name));
+fn put_parameter(parameter: &OwnedParameter, bytes: &mut Vec<u8>) {
+    put_unsigned(bytes, parameter.name.0);
+    put_unsigned(bytes, parameter.type_name.0);
     put_unsigned(bytes, parameter.bytes.into());
-    put_display_kind(&parameter.display_kind, name, bytes);
+    put_unsigned(bytes, parameter.display_kind.0);
     let Some(passing) = &parameter.passing else {
         put_unsigned(bytes, 0);
         return;
@@ -277,52 +244,6 @@ pub(super) fn eightbytes(passing: &Passing) -> Vec<(u32, u8, Option<ArgSource>)>
         }
     }
     found
-}
-
-fn put_display_kind(own: &OwnedDisplayKind, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
-    bytes.push(match own {
-        OwnedDisplayKind::Signed => display_kind::SIGNED,
-        OwnedDisplayKind::Unsigned => display_kind::UNSIGNED,
-        OwnedDisplayKind::Bool => display_kind::BOOL,
-        OwnedDisplayKind::Char => display_kind::CHAR,
-        OwnedDisplayKind::UnsignedChar => display_kind::UNSIGNED_CHAR,
-        OwnedDisplayKind::Pointer => display_kind::POINTER,
-        OwnedDisplayKind::CharPointer => display_kind::TEXT,
-        OwnedDisplayKind::Float => display_kind::FLOAT,
-        OwnedDisplayKind::Bytes => display_kind::BYTES,
-        OwnedDisplayKind::Enum(_) => display_kind::ENUM,
-        OwnedDisplayKind::Record(_) => display_kind::RECORD,
-        OwnedDisplayKind::Array(..) => display_kind::ARRAY,
-        OwnedDisplayKind::Bits(..) => display_kind::BITS,
-    });
-    match own {
-        OwnedDisplayKind::Enum(constants) => {
-            put_unsigned(bytes, constants.len() as u64);
-            for (value, text) in constants {
-                put_signed(bytes, *value);
-                put_unsigned(bytes, name(text));
-            }
-        }
-        OwnedDisplayKind::Record(members) => {
-            put_unsigned(bytes, members.len() as u64);
-            for member in members {
-                put_unsigned(bytes, name(&member.name));
-                put_unsigned(bytes, member.offset.into());
-                put_unsigned(bytes, member.bytes.into());
-                put_display_kind(&member.display_kind, name, bytes);
-            }
-        }
-        OwnedDisplayKind::Array(count, size, element) => {
-            put_unsigned(bytes, *count);
-            put_unsigned(bytes, (*size).into());
-            put_display_kind(element, name, bytes);
-        }
-        OwnedDisplayKind::Bits(first, count, number) => {
-            bytes.extend([*first, *count]);
-            put_display_kind(number, name, bytes);
-        }
-        _ => {}
-    }
 }
 
 fn row_bytes(row: &ArgRow) -> Vec<u8> {

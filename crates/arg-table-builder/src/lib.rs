@@ -34,6 +34,7 @@ mod kept_section;
 mod prototype;
 mod prototype_sources;
 mod stored;
+mod type_pool;
 mod unproven_rules;
 
 pub use build::{BuildError, BuildOutput, build_table};
@@ -41,7 +42,8 @@ pub use encode::{CodeTooLarge, encode};
 pub use functions::{
     ArgRow, CallSite, FileAnalysis, FunctionAnalysis, analyze_file, tracked_pieces,
 };
-pub use prototype::{OwnedDisplayKind, OwnedMember, OwnedParameter, Prototype, Prototypes};
+pub use prototype::{OwnedParameter, Prototype, Prototypes};
 pub use prototype_sources::{MissingPrototypes, prototypes, prototypes_of_ctf};
 pub use stored::{FoundArgumentTable, find_or_build};
+pub use type_pool::{DisplayKindNumber, NameNumber, TypePool};
 pub use unproven_rules::UnprovenRange;

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use unspool_arg_table::{DisplayKind, DisplayType};
 use unspool_c_types::{Convention, Graph, Passing, TypeId, TypeKind};
 use unspool_dwarf_types::GraphType;
+
+use crate::type_pool::{DisplayKindNumber, GraphKinds, NameNumber, TypePool};
 
 /// A function's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +22,11 @@ pub struct Prototype {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedParameter {
     /// Its name; empty if it is not known.
-    pub name: String,
+    pub name: NameNumber,
     /// Its type, in C notation.
-    pub type_name: String,
+    pub type_name: NameNumber,
     /// Its display kind.
-    pub display_kind: OwnedDisplayKind,
+    pub display_kind: DisplayKindNumber,
     /// Its size in bytes.
     pub bytes: u32,
     /// Its location at entry; `None` if that is unknown.
@@ -35,54 +36,10 @@ pub struct OwnedParameter {
     pub is_float_or_double: bool,
 }
 
-/// A [`DisplayKind`] with all its parts.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum OwnedDisplayKind {
-    /// A number that can be negative.
-    Signed,
-    /// A number.
-    Unsigned,
-    /// True or false.
-    Bool,
-    /// A character.
-    Char,
-    /// A character without a sign.
-    UnsignedChar,
-    /// An address.
-    Pointer,
-    /// The address of zero-terminated characters.
-    CharPointer,
-    /// A floating-point number.
-    Float,
-    /// One of some constants, or several of them combined.
-    Enum(Vec<(i64, String)>),
-    /// Members, each with its name, its offset and its size in bytes.
-    Record(Vec<OwnedMember>),
-    /// The number of elements, and the size of one in bytes.
-    Array(u64, u32, Box<OwnedDisplayKind>),
-    /// A bit-field: its first bit, its number of bits, and the display kind of the number.
-    Bits(u8, u8, Box<OwnedDisplayKind>),
-    /// Bytes.
-    Bytes,
-}
-
-/// A member of a structure.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct OwnedMember {
-    /// Its name.
-    pub name: String,
-    /// Its offset, in bytes.
-    pub offset: u32,
-    /// Its size in bytes.
-    pub bytes: u32,
-    /// Its display kind.
-    pub display_kind: OwnedDisplayKind,
-}
-
 impl Prototype {
-    /// The prototype of a function type.
-    #[must_use]
-    pub fn from_type(
+    /// The prototype of a function type. `kinds` are those of its graph.
+    pub(crate) fn from_type(
+        kinds: &mut GraphKinds<'_>,
         graph: &Graph<'_>,
         function: TypeId,
         convention: Convention,
@@ -94,7 +51,7 @@ impl Prototype {
         };
         let parameters = parameters.iter().zip(signature.parameters);
         let parameters = parameters.map(|(parameter, passing)| {
-            OwnedParameter::from_type(graph, &parameter.name, parameter.ty, passing)
+            OwnedParameter::from_type(kinds, graph, &parameter.name, parameter.ty, passing)
         });
         Some(Prototype {
             parameters: parameters.collect(),
@@ -118,6 +75,7 @@ impl Prototype {
 impl OwnedParameter {
     /// A parameter with this name, type and passing.
     fn from_type(
+        kinds: &mut GraphKinds<'_>,
         graph: &Graph<'_>,
         name: &str,
         ty: TypeId,
@@ -125,50 +83,12 @@ impl OwnedParameter {
     ) -> OwnedParameter {
         let graph_type = GraphType::new(graph, ty);
         OwnedParameter {
-            name: name.to_owned(),
-            type_name: graph.declare(ty, "").trim_end().to_owned(),
-            display_kind: graph_type.kind().into(),
+            name: kinds.pool.name(name),
+            type_name: kinds.pool.name(graph.declare(ty, "").trim_end()),
+            display_kind: kinds.number(graph_type),
             bytes: graph_type.bytes(),
             passing,
             is_float_or_double: false,
-        }
-    }
-}
-
-impl<T: DisplayType> From<DisplayKind<T>> for OwnedDisplayKind {
-    fn from(kind: DisplayKind<T>) -> OwnedDisplayKind {
-        match kind {
-            DisplayKind::Signed => OwnedDisplayKind::Signed,
-            DisplayKind::Unsigned => OwnedDisplayKind::Unsigned,
-            DisplayKind::Bool => OwnedDisplayKind::Bool,
-            DisplayKind::Char => OwnedDisplayKind::Char,
-            DisplayKind::UnsignedChar => OwnedDisplayKind::UnsignedChar,
-            DisplayKind::Pointer => OwnedDisplayKind::Pointer,
-            DisplayKind::CharPointer => OwnedDisplayKind::CharPointer,
-            DisplayKind::Float => OwnedDisplayKind::Float,
-            DisplayKind::Bytes => OwnedDisplayKind::Bytes,
-            DisplayKind::Enum(constants) => OwnedDisplayKind::Enum(
-                constants
-                    .map(|(value, name)| (value, name.as_ref().to_owned()))
-                    .collect(),
-            ),
-            DisplayKind::Record(members) => {
-                let members = members.map(|member| OwnedMember {
-                    name: member.name.as_ref().to_owned(),
-                    offset: member.offset,
-                    bytes: member.bytes,
-                    display_kind: member.display_kind.into(),
-                });
-                OwnedDisplayKind::Record(members.collect())
-            }
-            DisplayKind::Array(array) => {
-                let element = Box::new(array.element.kind().into());
-                OwnedDisplayKind::Array(array.count, array.bytes, element)
-            }
-            DisplayKind::Bits(field) => {
-                let number = Box::new(field.number.kind().into());
-                OwnedDisplayKind::Bits(field.first, field.count, number)
-            }
         }
     }
 }
@@ -189,31 +109,51 @@ pub struct Prototypes {
     by_name: HashMap<String, NamedPrototype>,
     /// By the addresses of functions.
     by_address: HashMap<u64, Rc<Prototype>>,
+    types: TypePool,
 }
 
 impl Prototypes {
     /// Adds the functions of a graph that does not mark functions without a prototype.
     pub fn add(&mut self, graph: &Graph<'_>, convention: Convention) {
+        let mut kinds = self.types.graph();
         for function in &graph.functions {
-            let Some(mut prototype) = Prototype::from_type(graph, function.ty, convention) else {
+            let found = Prototype::from_type(&mut kinds, graph, function.ty, convention);
+            let Some(mut prototype) = found else {
                 continue;
             };
             prototype.mark_float_or_double(graph, function.ty);
+            let prototype = Rc::new(prototype);
             let known = self.by_name.entry(function.name.clone().into_owned());
             let known = known.or_insert_with(|| NamedPrototype {
-                prototype: Some(Rc::new(prototype.clone())),
+                prototype: Some(Rc::clone(&prototype)),
                 functions: 0,
             });
             known.functions += 1;
-            if known.prototype.as_deref() != Some(&prototype) {
+            if known.prototype.as_ref() != Some(&prototype) {
                 known.prototype = None;
             }
         }
     }
 
-    /// Adds the function at an address.
-    pub fn add_at(&mut self, address: u64, prototype: Prototype) {
-        self.by_address.insert(address, Rc::new(prototype));
+    /// Adds functions of a graph, with their addresses.
+    pub fn add_at(
+        &mut self,
+        graph: &Graph<'_>,
+        functions: impl IntoIterator<Item = (u64, TypeId)>,
+        convention: Convention,
+    ) {
+        let mut kinds = self.types.graph();
+        for (address, ty) in functions {
+            let prototype = Prototype::from_type(&mut kinds, graph, ty, convention);
+            let prototype = prototype.map(|prototype| (address, Rc::new(prototype)));
+            self.by_address.extend(prototype);
+        }
+    }
+
+    /// The names and types of all.
+    #[must_use]
+    pub fn types(&self) -> &TypePool {
+        &self.types
     }
 
     /// The prototype of the function at an address, or else with that name.

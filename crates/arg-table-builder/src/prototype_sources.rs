@@ -6,7 +6,7 @@ use unspool_c_types::{CtfError, CtfSection, CtfUnit, reverse_arrays};
 use unspool_dwarf_types::{ArrayOrder, Producers, TypesError, convention, elf_context};
 use unspool_elf::{DebugFiles, ElfFile};
 
-use crate::prototype::{Prototype, Prototypes};
+use crate::prototype::Prototypes;
 
 /// Why functions of a file have no prototypes, although it has types of them.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -31,10 +31,9 @@ pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> (Prototypes, Vec<Missin
     }
     let dwarf = unspool_dwarf_types::DwarfPrototypes::read(file, debug).unwrap_or_default();
     if let Some(convention) = convention(file.abi().arch) {
-        for (address, found) in dwarf.iter() {
-            if let Some(prototype) = Prototype::from_type(found.graph, found.ty, convention) {
-                prototypes.add_at(address.0, prototype);
-            }
+        for (graph, functions) in dwarf.units() {
+            let functions = functions.into_iter().map(|(address, ty)| (address.0, ty));
+            prototypes.add_at(graph, functions, convention);
         }
     }
     let units = dwarf.missing().iter().cloned();

@@ -6,7 +6,7 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `unspargs` |
-//! | 8 | 2 | version, 8 |
+//! | 8 | 2 | version, 9 |
 //! | 10 | 1 | the number of build ID bytes in use, 0 if there is none |
 //! | 11 | 1 | 0 |
 //! | 12 | 4 | the number of ranges of code |
@@ -14,7 +14,7 @@
 //! | 48 | 20 | a hash of the table's inputs ([`ArgTableKey`]) |
 //! | 68 | 4 | 0 |
 //! | 72 | 8 | the base address of ranges |
-//! | 80 | 64 | eight sections, each as offset and length of 4 bytes |
+//! | 80 | 72 | nine sections, each as offset and length of 4 bytes |
 //!
 //! and the sections are
 //!
@@ -32,12 +32,13 @@
 //!    byte with its [kind](call_site_value) and from bit 3 on the register, which is below 32; then
 //!    the data of the kind;
 //! 6. prototypes: a number of parameters, and for each the offsets of its name and its type in
-//!    section 7, its size, its display kind, and its passing: 0 if unknown, 1 by value, 2 by
-//!    reference, 3 for a `float` for which a `double` may be passed; unless unknown, then the
-//!    number of its pieces and those;
+//!    section 7, its size, the number of its [display kind](display_kind), and its passing: 0 if
+//!    unknown, 1 by value, 2 by reference, 3 for a `float` for which a `double` may be passed;
+//!    unless unknown, then the number of its pieces and those;
 //! 7. names: the length and the bytes of each;
 //! 8. unproven ranges: where the unwind table's rows are not proven, ascending: the range's start
-//!    relative to the base, its length, and [`crate::UnprovenRules`], 4 bytes each.
+//!    relative to the base, its length, and [`crate::UnprovenRules`], 4 bytes each;
+//! 9. display kinds with parts, each once.
 //!
 //! Nothing in it is trusted: a fault costs an answer, or gives a wrong one, and nothing worse.
 
@@ -47,12 +48,12 @@ use crate::location::ArgSource;
 pub const MAGIC: [u8; 8] = *b"unspargs";
 
 /// The version that is written, and the only one that can be read.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The bytes of the header.
-pub const HEADER_BYTES: usize = 144;
+pub const HEADER_BYTES: usize = 152;
 /// The number of sections.
-pub const SECTIONS: usize = 8;
+pub const SECTIONS: usize = 9;
 /// The size of an unproven range, in bytes.
 pub const UNPROVEN_RANGE_BYTES: usize = 12;
 /// The maximum length of a build ID, in bytes.
@@ -109,6 +110,9 @@ pub fn source(number: u64) -> Option<ArgSource> {
 }
 
 /// The numbers of display kinds.
+///
+/// One with parts has the number [`FIRST_OFFSET`](display_kind::FIRST_OFFSET) plus its offset in
+/// section 9. There are its constant below, and its parts.
 pub mod display_kind {
     /// [`crate::DisplayKind::Signed`]
     pub const SIGNED: u8 = 0;
@@ -128,14 +132,16 @@ pub mod display_kind {
     pub const BYTES: u8 = 7;
     /// [`crate::DisplayKind::Enum`]: a number of constants, and the value, signed, and the name's offset of each.
     pub const ENUM: u8 = 8;
-    /// [`crate::DisplayKind::Record`]: a number of members, and the name's offset, the offset, the size and the display kind of each.
+    /// [`crate::DisplayKind::Record`]: a number of members, and the name's offset, the offset, the size and the display kind's number of each.
     pub const RECORD: u8 = 9;
-    /// [`crate::DisplayKind::Array`]: a number of elements, and an element's size and display kind.
+    /// [`crate::DisplayKind::Array`]: a number of elements, and an element's size and the number of its display kind.
     pub const ARRAY: u8 = 10;
-    /// [`crate::DisplayKind::Bits`]: the first bit and the number of bits, a byte each; and the display kind of the number.
+    /// [`crate::DisplayKind::Bits`]: the first bit and the number of bits, a byte each; and the number of its value's display kind.
     pub const BITS: u8 = 11;
     /// [`crate::DisplayKind::UnsignedChar`]
     pub const UNSIGNED_CHAR: u8 = 12;
+    /// The number of the first display kind with parts.
+    pub const FIRST_OFFSET: u64 = 16;
 }
 
 /// The kinds of values passed by calls.

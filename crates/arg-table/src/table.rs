@@ -44,6 +44,7 @@ pub struct ArgTable<'t> {
     prototypes: &'t [u8],
     names: &'t [u8],
     unproven: &'t [u8],
+    display_kinds: &'t [u8],
 }
 
 fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
@@ -90,6 +91,7 @@ impl<'t> ArgTable<'t> {
             prototypes,
             names,
             doubts,
+            display_kinds,
         ] = sections;
         let length = usize::from(head[10]).min(MAX_BUILD_ID_BYTES);
         let build_id = bytes.get(16..16 + length).unwrap_or_default();
@@ -107,6 +109,7 @@ impl<'t> ArgTable<'t> {
             prototypes,
             names,
             unproven: doubts,
+            display_kinds,
         })
     }
 
@@ -328,7 +331,11 @@ impl<'t> Iterator for Parameters<'t> {
         let name = self.table.name(unsigned(bytes)?)?;
         let type_name = self.table.name(unsigned(bytes)?)?;
         let size = u32::try_from(unsigned(bytes)?).ok()?;
-        let display_kind = TableType::read_kind(self.table, bytes, MAX_NESTING)?;
+        let display_kind = TableType {
+            table: self.table,
+            number: unsigned(bytes)?,
+            depth: MAX_NESTING,
+        };
         let passing = unsigned(bytes)?;
         let left = match passing {
             0 => 0,
@@ -342,7 +349,7 @@ impl<'t> Iterator for Parameters<'t> {
             name,
             type_name,
             bytes: size,
-            display_kind,
+            display_kind: display_kind.kind(),
             is_known: passing != 0,
             is_by_reference: passing == BY_REFERENCE,
             is_float_or_double: passing == FLOAT_OR_DOUBLE,
@@ -391,7 +398,9 @@ impl<'t> TableParameter<'t> {
 #[derive(Debug, Clone, Copy)]
 pub struct TableType<'t> {
     table: ArgTable<'t>,
-    bytes: &'t [u8],
+    /// The number of its display kind.
+    number: u64,
+    /// The remaining nesting of members.
     depth: u32,
 }
 
@@ -400,10 +409,58 @@ impl<'t> DisplayType for TableType<'t> {
     type Members = Members<'t>;
     type Enumerators = Enumerators<'t>;
 
-    fn kind(mut self) -> DisplayKind<TableType<'t>> {
-        // It was read before: `TableType::skip`.
-        let kind = TableType::read_kind(self.table, &mut self.bytes, self.depth);
-        kind.unwrap_or(DisplayKind::Bytes)
+    fn kind(self) -> DisplayKind<TableType<'t>> {
+        self.read_kind().unwrap_or(DisplayKind::Bytes)
+    }
+}
+
+impl<'t> TableType<'t> {
+    fn read_kind(self) -> Option<DisplayKind<TableType<'t>>> {
+        let Some(at) = self.number.checked_sub(display_kind::FIRST_OFFSET) else {
+            return Some(match u8::try_from(self.number).ok()? {
+                display_kind::SIGNED => DisplayKind::Signed,
+                display_kind::UNSIGNED => DisplayKind::Unsigned,
+                display_kind::BOOL => DisplayKind::Bool,
+                display_kind::CHAR => DisplayKind::Char,
+                display_kind::UNSIGNED_CHAR => DisplayKind::UnsignedChar,
+                display_kind::POINTER => DisplayKind::Pointer,
+                display_kind::TEXT => DisplayKind::CharPointer,
+                display_kind::FLOAT => DisplayKind::Float,
+                _ => DisplayKind::Bytes,
+            });
+        };
+        let table = self.table;
+        let depth = self.depth.checked_sub(1)?;
+        let nested = |number| TableType {
+            table,
+            number,
+            depth,
+        };
+        let mut bytes = from(table.display_kinds, at)?;
+        Some(match byte(&mut bytes)? {
+            display_kind::ENUM => DisplayKind::Enum(Enumerators {
+                table,
+                left: unsigned(&mut bytes)?,
+                bytes,
+            }),
+            display_kind::RECORD => DisplayKind::Record(Members {
+                table,
+                left: unsigned(&mut bytes)?,
+                bytes,
+                depth,
+            }),
+            display_kind::ARRAY => DisplayKind::Array(Array {
+                count: unsigned(&mut bytes)?,
+                bytes: u32::try_from(unsigned(&mut bytes)?).ok()?,
+                element: nested(unsigned(&mut bytes)?),
+            }),
+            display_kind::BITS => DisplayKind::Bits(BitField {
+                first: byte(&mut bytes)?,
+                count: byte(&mut bytes)?,
+                number: nested(unsigned(&mut bytes)?),
+            }),
+            _ => return None,
+        })
     }
 }
 
@@ -442,87 +499,17 @@ impl<'t> Iterator for Members<'t> {
         let name = self.table.name(unsigned(&mut self.bytes)?)?;
         let offset = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
         let bytes = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
-        let display_kind = TableType::read_kind(self.table, &mut self.bytes, self.depth)?;
+        let ty = TableType {
+            table: self.table,
+            number: unsigned(&mut self.bytes)?,
+            depth: self.depth,
+        };
         Some(DisplayMember {
             name,
             offset,
             bytes,
-            display_kind,
+            display_kind: ty.kind(),
         })
-    }
-}
-
-impl<'t> TableType<'t> {
-    fn read_kind(
-        table: ArgTable<'t>,
-        bytes: &mut &'t [u8],
-        depth: u32,
-    ) -> Option<DisplayKind<TableType<'t>>> {
-        let depth = depth.checked_sub(1)?;
-        Some(match byte(bytes)? {
-            display_kind::SIGNED => DisplayKind::Signed,
-            display_kind::UNSIGNED => DisplayKind::Unsigned,
-            display_kind::BOOL => DisplayKind::Bool,
-            display_kind::CHAR => DisplayKind::Char,
-            display_kind::UNSIGNED_CHAR => DisplayKind::UnsignedChar,
-            display_kind::POINTER => DisplayKind::Pointer,
-            display_kind::TEXT => DisplayKind::CharPointer,
-            display_kind::FLOAT => DisplayKind::Float,
-            display_kind::BYTES => DisplayKind::Bytes,
-            display_kind::ENUM => {
-                let left = unsigned(bytes)?;
-                let constants = Enumerators { table, left, bytes };
-                for _ in 0..left {
-                    signed(bytes)?;
-                    unsigned(bytes)?;
-                }
-                DisplayKind::Enum(constants)
-            }
-            display_kind::RECORD => {
-                let left = unsigned(bytes)?;
-                let mut members = Members {
-                    table,
-                    left,
-                    bytes,
-                    depth,
-                };
-                let whole = members;
-                for _ in 0..left {
-                    members.next()?;
-                }
-                *bytes = members.bytes;
-                DisplayKind::Record(whole)
-            }
-            display_kind::ARRAY => {
-                let count = unsigned(bytes)?;
-                let size = u32::try_from(unsigned(bytes)?).ok()?;
-                DisplayKind::Array(Array {
-                    count,
-                    bytes: size,
-                    element: TableType::skip(table, bytes, depth)?,
-                })
-            }
-            display_kind::BITS => {
-                let (first, count) = (byte(bytes)?, byte(bytes)?);
-                DisplayKind::Bits(BitField {
-                    first,
-                    count,
-                    number: TableType::skip(table, bytes, depth)?,
-                })
-            }
-            _ => return None,
-        })
-    }
-
-    /// Skips a nested type, which is read on demand.
-    fn skip(table: ArgTable<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<TableType<'t>> {
-        let nested = TableType {
-            table,
-            bytes,
-            depth,
-        };
-        TableType::read_kind(table, bytes, depth)?;
-        Some(nested)
     }
 }
 

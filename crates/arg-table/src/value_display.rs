@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::display_type::{DisplayKind, DisplayType};
+use crate::display_type::{Array, BitField, DisplayKind, DisplayType};
 use crate::enum_text::write_enum;
 use crate::table::{TableParameter, TableType};
 
@@ -67,7 +67,12 @@ impl<T: DisplayType> fmt::Display for ValueDisplay<'_, T> {
         if self.is_by_reference {
             write!(f, "at {:#x}", unsigned(self.bytes.bytes))
         } else {
-            show(f, self.bytes, &self.display_kind, self.memory)
+            let mut display = ValueWriter {
+                f,
+                memory: self.memory,
+                left: MAX_VALUES,
+            };
+            display.show(self.bytes, &self.display_kind)
         }
     }
 }
@@ -138,77 +143,110 @@ impl<'a> PartialBytes<'a> {
 /// The maximum number of elements of an array to show.
 const MAX_ELEMENTS: u64 = 32;
 
-fn show<T: DisplayType>(
-    f: &mut fmt::Formatter<'_>,
-    partial: PartialBytes<'_>,
-    display_kind: &DisplayKind<T>,
-    memory: Option<ByteAt<'_>>,
-) -> fmt::Result {
-    let bytes = partial.bytes;
-    match display_kind {
-        _ if bytes.is_empty() => f.write_str("{}"),
-        _ if partial.is_lost() => f.write_str("<lost>"),
-        DisplayKind::Record(members) => {
-            f.write_str("{")?;
-            for (index, member) in members.clone().enumerate() {
-                let separator = if index == 0 { "" } else { ", " };
-                f.write_str(separator)?;
-                // Members of an unnamed member are the structure's own.
-                let name = member.name.as_ref();
-                if !name.is_empty() {
-                    write!(f, ".{name} = ")?;
-                }
-                match partial.get(member.offset.into(), member.bytes) {
-                    Some(own) => show(f, own, &member.display_kind, memory)?,
-                    None => f.write_str("...")?,
-                }
-            }
-            f.write_str("}")
-        }
-        DisplayKind::Array(array) => match array.element.kind() {
-            DisplayKind::Char if array.bytes == 1 && partial.is_known() => {
-                let text = TextPreview::from_array(bytes, array.count);
-                write!(f, "{text}")
-            }
-            element => {
-                f.write_str("{")?;
-                for index in 0..array.count {
+/// The maximum number of values in a value. Types share parts: a few of them can have more members
+/// together than memory has bytes.
+const MAX_VALUES: u32 = 1 << 12;
+
+struct ValueWriter<'f, 'b, 'a> {
+    f: &'f mut fmt::Formatter<'b>,
+    memory: Option<ByteAt<'a>>,
+    /// The remaining number of values.
+    left: u32,
+}
+
+impl ValueWriter<'_, '_, '_> {
+    fn show<T: DisplayType>(
+        &mut self,
+        partial: PartialBytes<'_>,
+        display_kind: &DisplayKind<T>,
+    ) -> fmt::Result {
+        let bytes = partial.bytes;
+        let Some(left) = self.left.checked_sub(1) else {
+            return self.f.write_str("...");
+        };
+        self.left = left;
+        match display_kind {
+            _ if bytes.is_empty() => self.f.write_str("{}"),
+            _ if partial.is_lost() => self.f.write_str("<lost>"),
+            DisplayKind::Record(members) => {
+                self.f.write_str("{")?;
+                for (index, member) in members.clone().enumerate() {
                     let separator = if index == 0 { "" } else { ", " };
-                    f.write_str(separator)?;
-                    let own = partial.get(index.saturating_mul(array.bytes.into()), array.bytes);
-                    match own.filter(|_| index < MAX_ELEMENTS) {
-                        Some(own) => show(f, own, &element, memory)?,
-                        None => {
-                            f.write_str("...")?;
-                            break;
-                        }
+                    self.f.write_str(separator)?;
+                    if self.left == 0 {
+                        self.f.write_str("...")?;
+                        break;
+                    }
+                    // Members of an unnamed member are the structure's own.
+                    let name = member.name.as_ref();
+                    if !name.is_empty() {
+                        write!(self.f, ".{name} = ")?;
+                    }
+                    match partial.get(member.offset.into(), member.bytes) {
+                        Some(own) => self.show(own, &member.display_kind)?,
+                        None => self.f.write_str("...")?,
                     }
                 }
-                f.write_str("}")
+                self.f.write_str("}")
             }
-        },
-        DisplayKind::Bits(field) => {
-            let unused = 64 - u32::from(field.count.clamp(1, 64));
-            let own = |bytes| unsigned(bytes) >> field.first.min(63) << unused >> unused;
-            let all = u64::MAX << unused >> unused;
-            if partial.known.is_some_and(|known| own(known) != all) {
-                return f.write_str("<lost>");
-            }
-            let number = own(bytes);
-            let inner = field.number.kind();
-            let number = match &inner {
-                DisplayKind::Enum(constants) => {
-                    return write_enum(f, constants.clone(), number, 64 - unused);
-                }
-                DisplayKind::Signed | DisplayKind::Char => {
-                    (number.cast_signed() << unused >> unused).cast_unsigned()
-                }
-                _ => number,
-            };
-            show_number(f, &number.to_le_bytes(), &inner, memory)
+            DisplayKind::Array(array) => self.show_array(partial, array),
+            DisplayKind::Bits(field) => self.show_bits(partial, field),
+            _ if !partial.is_known() => self.f.write_str("<lost>"),
+            _ => show_number(self.f, bytes, display_kind, self.memory),
         }
-        _ if !partial.is_known() => f.write_str("<lost>"),
-        _ => show_number(f, bytes, display_kind, memory),
+    }
+
+    fn show_array<T: DisplayType>(
+        &mut self,
+        partial: PartialBytes<'_>,
+        array: &Array<T>,
+    ) -> fmt::Result {
+        let element = match array.element.kind() {
+            DisplayKind::Char if array.bytes == 1 && partial.is_known() => {
+                let text = TextPreview::from_array(partial.bytes, array.count);
+                return write!(self.f, "{text}");
+            }
+            element => element,
+        };
+        self.f.write_str("{")?;
+        for index in 0..array.count {
+            let separator = if index == 0 { "" } else { ", " };
+            self.f.write_str(separator)?;
+            let own = partial.get(index.saturating_mul(array.bytes.into()), array.bytes);
+            match own.filter(|_| index < MAX_ELEMENTS && self.left > 0) {
+                Some(own) => self.show(own, &element)?,
+                None => {
+                    self.f.write_str("...")?;
+                    break;
+                }
+            }
+        }
+        self.f.write_str("}")
+    }
+
+    fn show_bits<T: DisplayType>(
+        &mut self,
+        partial: PartialBytes<'_>,
+        field: &BitField<T>,
+    ) -> fmt::Result {
+        let unused = 64 - u32::from(field.count.clamp(1, 64));
+        let own = |bytes| unsigned(bytes) >> field.first.min(63) << unused >> unused;
+        let all = u64::MAX << unused >> unused;
+        if partial.known.is_some_and(|known| own(known) != all) {
+            return self.f.write_str("<lost>");
+        }
+        let number = own(partial.bytes);
+        let inner = field.number.kind();
+        let number = match &inner {
+            DisplayKind::Enum(constants) => {
+                return write_enum(self.f, constants.clone(), number, 64 - unused);
+            }
+            DisplayKind::Signed | DisplayKind::Char => {
+                (number.cast_signed() << unused >> unused).cast_unsigned()
+            }
+            _ => number,
+        };
+        show_number(self.f, &number.to_le_bytes(), &inner, self.memory)
     }
 }
 

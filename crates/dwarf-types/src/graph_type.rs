@@ -149,6 +149,14 @@ pub struct GraphMembers<'g, 'a> {
     members: vec::IntoIter<MemberLayout<'g>>,
 }
 
+impl GraphMembers<'_, '_> {
+    /// What determines the members in a graph: the structure, and the remaining nesting.
+    #[must_use]
+    pub fn key(&self) -> (TypeId, u32) {
+        (self.record.ty, self.record.depth)
+    }
+}
+
 impl<'g, 'a> Iterator for GraphMembers<'g, 'a> {
     type Item = DisplayMember<GraphType<'g, 'a>>;
 

@@ -74,10 +74,15 @@ impl DwarfPrototypes {
         &self.missing
     }
 
-    /// The prototypes of functions with an address, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = (Vaddr, DwarfPrototype<'_>)> {
-        let all = self.by_address.iter();
-        all.filter_map(|(address, unit, ty)| Some((*address, self.prototype(*unit, *ty)?)))
+    /// The types of each unit, with the addresses and types of its functions, ascending.
+    pub fn units(&self) -> impl Iterator<Item = (&Graph<'static>, Vec<(Vaddr, TypeId)>)> {
+        let mut functions: Vec<Vec<_>> = vec![Vec::new(); self.graphs.len()];
+        for (address, unit, ty) in &self.by_address {
+            if let Some(functions) = functions.get_mut(*unit) {
+                functions.push((*address, *ty));
+            }
+        }
+        self.graphs.iter().map(|graph| &**graph).zip(functions)
     }
 
     /// The prototype of the function that begins at an address of the file. For a compiler-made

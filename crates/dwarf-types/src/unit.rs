@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use gimli::{AttributeValue, DwAt, DwAte, DwLang, DwTag};
 use unspool_c_types::{
-    Enumerator, Graph, Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol,
-    UNKNOWN_TYPE,
+    Enumerator, Graph, Linkage, Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind,
+    TypedSymbol, UNKNOWN_TYPE,
 };
 use unspool_rows::Vaddr;
 
@@ -36,8 +36,8 @@ pub(crate) struct UnitReader<'d, 'a> {
     pending: Vec<(DieRef, TypeId)>,
     /// The type `void`.
     void: Option<TypeId>,
-    functions: HashMap<Cow<'a, str>, TypeId>,
-    objects: HashMap<Cow<'a, str>, TypeId>,
+    functions: HashMap<Cow<'a, str>, (TypeId, Linkage)>,
+    objects: HashMap<Cow<'a, str>, (TypeId, Linkage)>,
     /// The dimensions of arrays without a constant size.
     pub(crate) dimensions: Vec<DynamicDimension<'a>>,
     /// The variant parts of structures that have one.
@@ -94,9 +94,13 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     /// The graph, after all is read.
     pub(crate) fn graph(self) -> Graph<'a> {
         let mut graph = self.graph;
-        let sorted = |symbols: HashMap<Cow<'a, str>, TypeId>| {
+        let sorted = |symbols: HashMap<Cow<'a, str>, (TypeId, Linkage)>| {
             let symbols = symbols.into_iter();
-            let symbols = symbols.map(|(name, ty)| TypedSymbol::new(name, ty));
+            let symbols = symbols.map(|(name, (ty, linkage))| TypedSymbol {
+                name,
+                ty,
+                linkage: Some(linkage),
+            });
             let mut symbols: Vec<_> = symbols.collect();
             symbols.sort_unstable();
             symbols
@@ -194,7 +198,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             return Ok(());
         };
         let id = self.id(origin);
-        self.functions.entry(name.clone()).or_insert(id);
+        let linkage = linkage([entry, &said]);
+        self.functions.entry(name.clone()).or_insert((id, linkage));
         if let Some(address) = self.address(die, entry) {
             self.entries.push((address, name, id));
         }
@@ -213,6 +218,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             self.type_of(origin, &said)
         };
         let is_definition = !flag(entry, gimli::DW_AT_declaration);
+        let typed = (typed, linkage([entry, &said]));
         let known = self.objects.entry(name).or_insert(typed);
         if is_definition {
             *known = typed;
@@ -412,6 +418,16 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             is_signed: declared.unwrap_or_else(|| Enumerator::any_negative(&enumerators)),
             enumerators,
         })
+    }
+}
+
+/// The linkage of a function or of data, by its own entry and its declaration's.
+fn linkage(entries: [&DieEntry<'_>; 2]) -> Linkage {
+    let is_external = |entry| flag(entry, gimli::DW_AT_external);
+    if entries.into_iter().any(is_external) {
+        Linkage::Global
+    } else {
+        Linkage::Static
     }
 }
 

@@ -1,18 +1,49 @@
 //! Runs all queries on an argument table.
 
 use unspool_arg_table::{
-    ArgFrame, ArgSource, ArgStack, ArgTable, DisplayKind, DisplayType as _, TableType,
-    UnprovenRules, ValueDisplay, argument,
+    ArgFrame, ArgSource, ArgStack, ArgTable, DisplayKind, DisplayType, UnprovenRules, ValueDisplay,
+    argument,
 };
 
-/// The number of parts without parts of their own.
-fn count_parts(kind: DisplayKind<TableType<'_>>) -> usize {
+/// A display kind with all its parts, up to a number of them.
+pub(crate) fn describe<T: DisplayType>(kind: DisplayKind<T>, left: &mut u32) -> String {
+    let Some(less) = left.checked_sub(1) else {
+        return "...".to_owned();
+    };
+    *left = less;
     match kind {
-        DisplayKind::Enum(constants) => constants.count(),
-        DisplayKind::Record(members) => members.map(|own| count_parts(own.display_kind)).sum(),
-        DisplayKind::Array(array) => count_parts(array.element.kind()),
-        DisplayKind::Bits(field) => count_parts(field.number.kind()),
-        _ => 1,
+        DisplayKind::Signed => "signed".to_owned(),
+        DisplayKind::Unsigned => "unsigned".to_owned(),
+        DisplayKind::Bool => "bool".to_owned(),
+        DisplayKind::Char => "char".to_owned(),
+        DisplayKind::UnsignedChar => "unsigned char".to_owned(),
+        DisplayKind::Pointer => "pointer".to_owned(),
+        DisplayKind::CharPointer => "text".to_owned(),
+        DisplayKind::Float => "float".to_owned(),
+        DisplayKind::Bytes => "bytes".to_owned(),
+        DisplayKind::Enum(constants) => {
+            let constants = constants.map(|(value, name)| format!("{} = {value}, ", name.as_ref()));
+            format!("enum {{{}}}", constants.collect::<String>())
+        }
+        DisplayKind::Record(members) => {
+            let mut text = "{".to_owned();
+            for one in members.take(300) {
+                let place = format!(" {} at {}, {}: ", one.name.as_ref(), one.offset, one.bytes);
+                text += &(place + &describe(one.display_kind, left));
+                if *left == 0 {
+                    break;
+                }
+            }
+            text + "}"
+        }
+        DisplayKind::Array(array) => {
+            let element = describe(array.element.kind(), left);
+            format!("{} of {} bytes: {element}", array.count, array.bytes)
+        }
+        DisplayKind::Bits(field) => {
+            let number = describe(field.number.kind(), left);
+            format!("{} bits at {} of {number}", field.count, field.first)
+        }
     }
 }
 
@@ -57,7 +88,7 @@ pub(crate) fn use_all(bytes: &[u8], address: u64) {
         for parameter in function.parameters().into_iter().flatten().take(64) {
             let _ = (
                 parameter.pieces().take(64).count(),
-                count_parts(parameter.display_kind),
+                describe(parameter.display_kind, &mut 1000),
             );
             let _ = ValueDisplay::new(&parameter, &[0x5a; 64]).to_string();
         }

@@ -31,6 +31,7 @@ fn with_table() -> (PathBuf, PathBuf) {
     let debug = DebugFiles::default();
     let table = encode(
         &analyze_file(&subject, file.symbols(), &prototypes),
+        prototypes.types(),
         &debug.key(&file).unwrap(),
     )
     .unwrap();
