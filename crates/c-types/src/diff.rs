@@ -9,7 +9,9 @@ mod exports;
 mod members;
 mod reach;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt::{self, Display, Formatter};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -18,6 +20,7 @@ use crate::graph::{Enumerator, Graph, Member, Qualifier, Type, TypeId, TypeKind,
 use exports::SymbolTypes;
 pub use exports::{Export, ExportName, Exports};
 use members::{counterparts, named_members};
+pub use reach::ExportSet;
 use reach::{Origin, Pairs};
 
 /// The effect of a change on programs built with the old version.
@@ -112,10 +115,48 @@ pub struct InterfaceChange {
     /// The difference.
     pub message: String,
     /// The path from an exported name: `parse(1)->next`, with `()` for the return value, `(1)` for
-    /// the first parameter, `[]` for elements. Empty for the names themselves.
+    /// the first parameter, `[]` for elements, and `…` for steps of long ones. Empty for the names
+    /// themselves.
     pub path: String,
-    /// All exported names that lead to it, in order; empty for the names themselves.
-    pub exports: Vec<String>,
+    /// The exported names that lead to it; empty for the names themselves.
+    pub exports: ExportSet,
+}
+
+/// The result of a comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InterfaceDiff {
+    /// The changes, breaking ones first.
+    pub changes: Vec<InterfaceChange>,
+    /// The compared names. [`InterfaceChange::exports`] has their numbers.
+    pub names: Vec<String>,
+    /// Names in both versions that were not compared, in order.
+    pub untyped: Vec<UntypedExport>,
+    /// Whether the comparison ended before all types were compared: two files that differ in all
+    /// types can have many more pairs than types.
+    pub is_cut: bool,
+}
+
+/// A function or data that has no type in one or both versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UntypedExport {
+    /// Its kind and name.
+    pub subject: String,
+    /// Whether the old version has its type. Then nothing tells whether it is still the same.
+    pub had_type: bool,
+}
+
+impl InterfaceDiff {
+    /// Whether all that had a type was compared.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self.is_cut && !self.untyped.iter().any(|one| one.had_type)
+    }
+
+    /// The exported names that lead to a change, in order.
+    pub fn exports(&self, change: &InterfaceChange) -> impl Iterator<Item = &str> {
+        let numbers = change.exports.iter();
+        numbers.filter_map(|number| self.names.get(number).map(String::as_str))
+    }
 }
 
 /// One version of an interface.
@@ -127,10 +168,9 @@ pub struct Interface<'i, 'a> {
     pub exports: &'i Exports,
 }
 
-/// The changes from an old version of an interface to a new one, breaking ones first. Empty if
-/// nothing with a type changed.
+/// Compares an old version of an interface with a new one.
 #[must_use]
-pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<InterfaceChange> {
+pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> InterfaceDiff {
     let mut comparison = InterfaceComparison {
         old: old.graph,
         new: new.graph,
@@ -139,28 +179,46 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<InterfaceChan
         steps: Vec::new(),
         changes: Vec::new(),
         origins: Vec::new(),
+        untyped: Vec::new(),
+        left: 1 + MAX_COMPARISONS * (parts(old.graph) + parts(new.graph)),
     };
     let names = comparison.names(old, new);
-    while let Some((one, two, step)) = comparison.worklist.pop_front() {
+    while let Some((one, two, step)) = comparison
+        .worklist
+        .pop_front()
+        .filter(|_| comparison.left > 0)
+    {
         comparison.pair(one, two, step);
     }
     let InterfaceComparison {
         pairs,
         mut changes,
         origins,
+        untyped,
+        left,
         ..
     } = comparison;
-    let with_origins = changes.iter_mut().zip(&origins);
-    let mut open: Vec<_> = with_origins
-        .filter_map(|(change, origin)| Some((change, (*origin)?)))
-        .collect();
-    let found = pairs.exports(open.iter().map(|(_, origin)| *origin));
-    for ((change, _), found) in open.iter_mut().zip(found) {
-        let names = found.iter().filter_map(|number| names.get(*number));
-        change.exports = names.cloned().collect();
+    let found = pairs.exports(names.len(), origins.iter().copied());
+    for (change, found) in changes.iter_mut().zip(found) {
+        change.exports = found;
     }
     changes.sort_by_key(|change| std::cmp::Reverse(change.compatibility));
-    changes
+    InterfaceDiff {
+        changes,
+        names,
+        untyped,
+        is_cut: left == 0,
+    }
+}
+
+/// How often a type is compared on average, at most. It is compared once with each type that takes
+/// its place in the other version.
+const MAX_COMPARISONS: usize = 8;
+
+/// The number of types, members, parameters and enumerators of a graph.
+fn parts(graph: &Graph<'_>) -> usize {
+    let own = graph.types().map(|(_, ty)| 1 + ty.parts()).sum::<usize>();
+    own + graph.parent().map_or(0, parts)
 }
 
 const BREAKS: Compatibility = Compatibility::Breaking;
@@ -172,19 +230,67 @@ struct InterfaceComparison<'g, 'a, 'b> {
     pairs: Pairs,
     worklist: VecDeque<(TypeId, TypeId, usize)>,
     /// The path to each pair.
-    steps: Vec<PathStep>,
+    steps: Vec<PathStep<'g>>,
     changes: Vec<InterfaceChange>,
     /// The origin of each change; `None` for the names themselves.
     origins: Vec<Option<Origin>>,
+    untyped: Vec<UntypedExport>,
+    /// The number of types, members, parameters and enumerators that may still be compared.
+    left: usize,
 }
 
 /// A step on the path to a pair.
-struct PathStep {
+struct PathStep<'g> {
     /// The step before; `None` for an exported name.
     from: Option<usize>,
-    text: String,
+    /// The number of steps before, and the first of them.
+    depth: usize,
+    first: usize,
+    kind: StepKind<'g>,
     /// The name, or the pair that the step leaves.
     origin: Origin,
+}
+
+/// The kind of a step.
+enum StepKind<'g> {
+    Export(String),
+    Target,
+    Element,
+    /// From a part of an integer to the integer.
+    Whole,
+    ReturnValue,
+    /// A parameter, by its number from 1.
+    Parameter(usize),
+    Member(Cow<'g, str>),
+}
+
+impl Display for StepKind<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            StepKind::Export(name) => write!(f, "{name}"),
+            StepKind::Target => write!(f, "->"),
+            StepKind::Element => write!(f, "[]"),
+            StepKind::Whole => Ok(()),
+            StepKind::ReturnValue => write!(f, "()"),
+            StepKind::Parameter(number) => write!(f, "({number})"),
+            StepKind::Member(name) => write!(f, ".{name}"),
+        }
+    }
+}
+
+/// The number of steps of a path that are shown, beside the exported name.
+const MAX_PATH_STEPS: usize = 32;
+/// The length of texts in a change, in bytes. The names in broken files may overlap.
+const MAX_TEXT_BYTES: usize = 1024;
+
+/// A text without its end, if it is too long.
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        let mut ends = (0..MAX_TEXT_BYTES).rev();
+        text.truncate(ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+        text.push('…');
+    }
+    text
 }
 
 /// A pair of types, or a way to one: where a change is.
@@ -265,9 +371,14 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 let origin = Origin::Export(compared.len());
                 let text = export_name(name, export);
                 compared.push(text.clone());
-                self.queue((None, origin), text, one, two);
-            } else if let (SymbolKind::Object, Some(one), Some(two)) =
-                (name.kind, export.size, other.size)
+                self.queue((None, origin), StepKind::Export(text), one, two);
+                continue;
+            }
+            self.untyped.push(UntypedExport {
+                subject: symbol(name, export),
+                had_type: types.0.is_some(),
+            });
+            if let (SymbolKind::Object, Some(one), Some(two)) = (name.kind, export.size, other.size)
                 && one != two
             {
                 // Programs may have a copy of it, of the old size.
@@ -299,8 +410,8 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         let ((name, export), (other_name, other)) = (old, new);
         // Code accesses thread-local data in another way.
         let what = match (export.is_thread_local, other.is_thread_local) {
-            (false, true) => Some("is each thread's own, was one for all"),
-            (true, false) => Some("is one for all threads, was each thread's own"),
+            (false, true) => Some("is now thread-local"),
+            (true, false) => Some("is no longer thread-local"),
             _ => None,
         };
         if let Some(what) = what {
@@ -328,10 +439,10 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         self.changes.push(InterfaceChange {
             compatibility,
             kind,
-            subject,
-            message: message.into(),
+            subject: shortened(subject),
+            message: shortened(message.into()),
             path: String::new(),
-            exports: Vec::new(),
+            exports: ExportSet::default(),
         });
     }
 
@@ -339,24 +450,40 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
     fn queue(
         &mut self,
         (from, origin): (Option<usize>, Origin),
-        text: String,
+        kind: StepKind<'g>,
         one: TypeId,
         two: TypeId,
     ) {
-        self.steps.push(PathStep { from, text, origin });
-        self.worklist.push_back((one, two, self.steps.len() - 1));
+        let next = self.steps.len();
+        let before = from.and_then(|from| self.steps.get(from));
+        let (depth, first) = before.map_or((0, next), |step| (step.depth + 1, step.first));
+        self.steps.push(PathStep {
+            from,
+            depth,
+            first,
+            kind,
+            origin,
+        });
+        self.worklist.push_back((one, two, next));
     }
 
-    /// The path to a pair of types.
+    /// The path to a pair of types. Of a long one, the first and the last steps.
     fn path(&self, step: usize) -> String {
-        let mut parts = Vec::new();
-        let mut at = Some(step);
-        while let Some(step) = at.and_then(|at| self.steps.get(at)) {
-            parts.push(step.text.as_str());
-            at = step.from;
+        let Some(last) = self.steps.get(step) else {
+            return String::new();
+        };
+        let before = |step: &&PathStep<'g>| step.from.and_then(|from| self.steps.get(from));
+        let steps = std::iter::successors(Some(last), before);
+        let mut parts: Vec<_> = steps
+            .take(MAX_PATH_STEPS)
+            .map(|step| step.kind.to_string())
+            .collect();
+        if last.depth >= MAX_PATH_STEPS {
+            parts.push("…".to_owned());
+            parts.extend(self.steps.get(last.first).map(|step| step.kind.to_string()));
         }
-        let path: String = parts.into_iter().rev().collect();
-        path.replace("->.", "->")
+        parts.reverse();
+        shortened(parts.concat().replace("->.", "->"))
     }
 
     fn report(
@@ -370,10 +497,10 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         self.changes.push(InterfaceChange {
             compatibility,
             kind,
-            subject: subject.into(),
-            message: what,
+            subject: shortened(subject.into()),
+            message: shortened(what),
             path: self.path(at.step),
-            exports: Vec::new(),
+            exports: ExportSet::default(),
         });
     }
 
@@ -408,6 +535,9 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         if !is_new {
             return;
         }
+        let compared = [old.ty, new.ty].into_iter().flatten();
+        let compared = compared.map(|ty| 1 + ty.parts()).sum::<usize>();
+        self.left = self.left.saturating_sub(compared);
         let origin = Origin::Pair(pair);
         let at = Place { origin, ..at };
         match (old.ty, new.ty) {
@@ -458,7 +588,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 }
             }
             (TypeKind::Pointer(one), TypeKind::Pointer(two)) => {
-                self.queue(at.next(), "->".to_owned(), *one, *two);
+                self.queue(at.next(), StepKind::Target, *one, *two);
             }
             (
                 TypeKind::Array { element, count, .. },
@@ -472,7 +602,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                     let what = format!("has {others} elements, had {count}");
                     self.report_here((BREAKS, ChangeKind::Size), what, at);
                 }
-                self.queue(at.next(), "[]".to_owned(), *element, *other);
+                self.queue(at.next(), StepKind::Element, *element, *other);
             }
             (
                 TypeKind::Slice {
@@ -488,7 +618,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 if (bits, offset) != (more, others) {
                     self.report_other(BREAKS, at);
                 }
-                self.queue(at.next(), String::new(), *of, *other);
+                self.queue(at.next(), StepKind::Whole, *of, *other);
             }
             (TypeKind::Function { .. }, TypeKind::Function { .. }) => {
                 self.functions(old, new, at);
@@ -538,9 +668,9 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 self.report_here((BREAKS, ChangeKind::Parameters), what.to_owned(), at);
             }
         }
-        self.queue(at.next(), "()".to_owned(), *returns, *other);
+        self.queue(at.next(), StepKind::ReturnValue, *returns, *other);
         for (nth, (one, two)) in (1..).zip(parameters.iter().zip(others)) {
-            self.queue(at.next(), format!("({nth})"), one.ty, two.ty);
+            self.queue(at.next(), StepKind::Parameter(nth), one.ty, two.ty);
         }
     }
 
@@ -579,13 +709,14 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         let said = &*self.texts(at.types).0;
         let members = named_members(self.old, members);
         let others = named_members(self.new, others);
+        self.left = self.left.saturating_sub(members.len() + others.len());
         let has_same_size = |one, two| self.old.size(one) == self.new.size(two);
         let found = counterparts(&members, &others, has_same_size);
         for (member, found) in members.iter().zip(&found) {
             match found.and_then(|at| others.get(at)) {
                 Some(found) => self.member(said, member, found, at),
                 None => {
-                    let what = format!("has no member {} any more", member.name);
+                    let what = format!("member {} is gone", member.name);
                     self.report((BREAKS, ChangeKind::MemberRemoved), said, what, at);
                 }
             }
@@ -599,10 +730,10 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         }
     }
 
-    fn member(&mut self, said: &str, member: &Member<'_>, found: &Member<'_>, at: Place) {
+    fn member(&mut self, said: &str, member: &Member<'g>, found: &Member<'_>, at: Place) {
         let name = &member.name;
         if member.name != found.name {
-            let what = format!("calls {name} {}", found.name);
+            let what = format!("member {name} is now named {}", found.name);
             self.report((FINE, ChangeKind::MemberRenamed), said, what, at);
         }
         if member.offset != found.offset {
@@ -622,7 +753,8 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             );
             self.report((BREAKS, ChangeKind::MemberMoved), said, what, at);
         }
-        self.queue(at.next(), format!(".{}", member.name), member.ty, found.ty);
+        let step = StepKind::Member(member.name.clone());
+        self.queue(at.next(), step, member.ty, found.ty);
     }
 
     fn enums(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, at: Place) {
@@ -641,15 +773,23 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
         };
         self.tags_and_sizes((old, *size), (new, *other), at);
         let said = &*self.texts(at.types).0;
+        // CTF does not record signs: of values of an equal size, the bits count.
+        let bits = |one: &Enumerator<'_>| {
+            if size == other {
+                one.value.rem_euclid(1 << (8 * (*size).clamp(1, 8)))
+            } else {
+                one.value
+            }
+        };
         let values = |all: &'g [Enumerator<'_>]| {
             let values = all.iter().rev().map(|one| (&*one.name, one.value));
             values.collect::<HashMap<_, _>>()
         };
         let (known, now) = (values(enumerators), values(others));
         // Enumerations of broken files can have equal names.
-        let all: HashSet<_> = others.iter().map(|one| (&*one.name, one.value)).collect();
+        let all: HashSet<_> = others.iter().map(|one| (&*one.name, bits(one))).collect();
         for one in enumerators {
-            if all.contains(&(&*one.name, one.value)) {
+            if all.contains(&(&*one.name, bits(one))) {
                 continue;
             }
             let (kind, what) = match now.get(&*one.name) {
@@ -658,7 +798,7 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                     (ChangeKind::MemberMoved, what)
                 }
                 None => {
-                    let what = format!("has no {} = {} any more", one.name, one.value);
+                    let what = format!("{} = {} is gone", one.name, one.value);
                     (ChangeKind::MemberRemoved, what)
                 }
             };

@@ -78,6 +78,9 @@ const STT_FUNC: u8 = 2;
 const STT_TLS: u8 = 6;
 const STT_GNU_IFUNC: u8 = 10;
 
+/// The maximum ratio of the size of all names to that of their string table.
+const MAX_SHARED_NAMES: usize = 16;
+
 /// The beginning of a label that has the checksum of the symbols' order.
 pub(crate) const ORDER_LABEL: &str = "symbols-";
 
@@ -113,10 +116,14 @@ impl<'a> ElfContext<'a> {
             (self.symtab, self.strings.strtab)
         };
         let entry = if self.is_64 { 24 } else { 16 };
-        table
-            .chunks_exact(entry)
-            .enumerate()
-            .filter_map(move |(index, bytes)| self.symbol(index, bytes, strings))
+        // Linkers let names share their ends only, so all are not much longer than the table.
+        let mut left = strings.len().saturating_mul(MAX_SHARED_NAMES);
+        let entries = table.chunks_exact(entry).enumerate();
+        entries.filter_map(move |(index, bytes)| {
+            let found = self.symbol(index, bytes, strings)?;
+            left = left.checked_sub(found.1.name.len())?;
+            Some(found)
+        })
     }
 
     /// The version's number of a symbol in `.dynsym`, and whether the symbol is only for programs
@@ -132,6 +139,10 @@ impl<'a> ElfContext<'a> {
     /// The versions that the file defines, by their numbers, without that of its own name.
     pub(crate) fn version_definitions(self) -> impl Iterator<Item = (u16, String)> {
         const BASE: u16 = 1;
+        /// The size of `Elf64_Verdef`.
+        const DEFINITION_BYTES: usize = 20;
+        /// The limit of a version's name.
+        const MAX_NAME_BYTES: usize = 1024;
         let bytes = self.version_definitions;
         let mut at = Some(0_usize);
         let definitions = std::iter::from_fn(move || {
@@ -141,13 +152,15 @@ impl<'a> ElfContext<'a> {
             let (flags, number) = (half(2)?, half(4)?);
             let name = self.endian.u32(entry, word(12)?)?;
             let next = word(16)?;
-            at = at?.checked_add(next).filter(|_| next > 0);
+            // Entries do not overlap.
+            at = at?.checked_add(next).filter(|_| next >= DEFINITION_BYTES);
             Some((flags, number, name))
         });
         definitions
             .filter(|(flags, ..)| flags & BASE == 0)
             .filter_map(move |(_, number, name)| {
                 let name = self.strings.dynstr.get(size(u64::from(name))..)?;
+                let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
                 let name = name.split(|byte| *byte == 0).next()?;
                 Some((number, String::from_utf8_lossy(name).into_owned()))
             })

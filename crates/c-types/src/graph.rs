@@ -247,7 +247,7 @@ pub struct TypedSymbol<'a> {
     pub name: Cow<'a, str>,
     /// Its type.
     pub ty: TypeId,
-    /// Where it can be used; `None` if that is not known. Only BTF records it.
+    /// Where it can be used; `None` if that is not known, as in CTF.
     pub linkage: Option<Linkage>,
 }
 
@@ -476,6 +476,16 @@ impl Type<'_> {
             name: owned(self.name),
             is_hidden: self.is_hidden,
             kind,
+        }
+    }
+
+    /// The number of its members, parameters or enumerators.
+    pub(crate) fn parts(&self) -> usize {
+        match &self.kind {
+            TypeKind::Record { members, .. } => members.len(),
+            TypeKind::Function { parameters, .. } => parameters.len(),
+            TypeKind::Enum { enumerators, .. } => enumerators.len(),
+            _ => 0,
         }
     }
 

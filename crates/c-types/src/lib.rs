@@ -55,7 +55,8 @@ pub use c_text::Definition;
 pub use compare::{Agreement, TypeDifference};
 pub use dict::{Dict, DictLabel, UNKNOWN_NAME};
 pub use diff::{
-    ChangeKind, Compatibility, Export, ExportName, Exports, Interface, InterfaceChange, diff,
+    ChangeKind, Compatibility, Export, ExportName, ExportSet, Exports, Interface, InterfaceChange,
+    InterfaceDiff, UntypedExport, diff,
 };
 pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolExtent, SymbolKind};
 pub use error::CtfError;

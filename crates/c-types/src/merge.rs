@@ -10,7 +10,9 @@ use std::hash::{Hash, Hasher};
 
 use hashbrown::HashMap;
 
-use crate::graph::{Declaration, DeclarationTag, Graph, Tag, Type, TypeId, TypeKind, TypedSymbol};
+use crate::graph::{
+    Declaration, DeclarationTag, Graph, Linkage, Tag, Type, TypeId, TypeKind, TypedSymbol,
+};
 
 /// The maximum number of rounds. Types of C never differ only that many references away; types of a
 /// broken file can.
@@ -191,7 +193,13 @@ impl<'a> Graph<'a> {
             let symbols = symbols.iter();
             let mut symbols: Vec<_> = symbols.map(|one| one.with_type(id(one.ty))).collect();
             symbols.sort();
-            symbols.dedup_by(|one, other| (&one.name, one.ty) == (&other.name, other.ty));
+            symbols.dedup_by(|next, kept| {
+                let is_same = (&next.name, next.ty) == (&kept.name, kept.ty);
+                if is_same && kept.linkage == Some(Linkage::Static) {
+                    kept.linkage = next.linkage;
+                }
+                is_same
+            });
             symbols
         };
         let mut tags: Vec<_> = moved_tags(self, id).collect();

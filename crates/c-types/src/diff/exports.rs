@@ -1,11 +1,12 @@
 //! The names that a library offers.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
 use crate::elf::{ElfContext, ElfSymbol, SymbolExtent, SymbolKind};
-use crate::graph::{Graph, TypeId, TypedSymbol};
+use crate::graph::{Graph, Linkage, TypeId, TypedSymbol};
 
 /// The functions and data that an interface offers, and the names by which programs ask for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +18,12 @@ pub struct Exports {
     /// The name of the library for the dynamic loader (`DT_SONAME`).
     pub soname: Option<String>,
 }
+
+/// The names of a symbol's bytes in the source, in order.
+type SourceNames<'a> = BTreeSet<Cow<'a, str>>;
+
+/// The maximum number of names in the source that are kept of a symbol.
+const MAX_SOURCE_NAMES: usize = 16;
 
 /// The name of an exported function or of data. Several versions of it can be there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,10 +70,10 @@ impl Exports {
         if elf.dynsym.is_empty() && elf.symtab.is_empty() {
             return None;
         }
-        let mut source_names: HashMap<(SymbolKind, SymbolExtent), Vec<String>> = HashMap::new();
+        let mut source_names: HashMap<(SymbolKind, SymbolExtent), SourceNames<'_>> = HashMap::new();
         for symbol in elf.symbols(false).filter(|one| !one.name.contains('@')) {
             let names = source_names.entry((symbol.kind, symbol.extent));
-            names.or_default().push(symbol.name.into_owned());
+            names.or_default().insert(symbol.name);
         }
         let versions: HashMap<u16, String> = elf.version_definitions().collect();
         let is_dynamic = !elf.dynsym.is_empty();
@@ -80,15 +87,13 @@ impl Exports {
                 version: versions.get(&version).cloned(),
             };
             let names = source_names.get(&(symbol.kind, symbol.extent));
-            let mut names = names.cloned().unwrap_or_default();
-            if names.contains(&name.name) {
-                names.clear();
-            }
+            let names = names.filter(|names| !names.contains(&*name.name));
+            let names = names.into_iter().flatten().take(MAX_SOURCE_NAMES);
             let export = Export {
                 is_superseded: is_superseded && name.version.is_some(),
                 is_thread_local: symbol.is_thread_local,
                 size: Some(symbol.extent.size).filter(|size| *size > 0),
-                source_names: names,
+                source_names: names.map(|name| name.clone().into_owned()).collect(),
             };
             (name, export)
         };
@@ -157,10 +162,15 @@ pub(super) struct SymbolTypes<'s> {
 
 impl<'s> SymbolTypes<'s> {
     pub(super) fn new(graph: &'s Graph<'_>) -> SymbolTypes<'s> {
-        // Of several types of a name, the first one counts.
+        // Of several types of a name, the first one counts. What is static in a unit is not
+        // exported; but pahole says that all of the kernel's functions are.
         let types = |first: &'s [TypedSymbol<'_>], then: &'s [TypedSymbol<'_>]| {
-            let all = first.iter().chain(then).rev();
-            all.map(|one| (&*one.name, one.ty)).collect()
+            let is_static = |one: &&TypedSymbol<'_>| one.linkage == Some(Linkage::Static);
+            let all = || first.iter().chain(then).rev();
+            let statics = all().filter(is_static);
+            let others = all().filter(|one| !is_static(one));
+            let in_order = statics.chain(others);
+            in_order.map(|one| (&*one.name, one.ty)).collect()
         };
         SymbolTypes {
             functions: types(&graph.functions, &[]),

@@ -4,7 +4,7 @@
 use hashbrown::HashSet;
 
 use super::classes::{TypeClasses, UnitTypeId};
-use crate::graph::{Graph, TypeId, TypedSymbol};
+use crate::graph::{Graph, Linkage, TypeId, TypedSymbol};
 
 /// A list of names in a graph.
 #[derive(Clone, Copy)]
@@ -86,9 +86,12 @@ impl<'a> SharedNames<'a> {
         let most = ids
             .filter(|id| *id != TypeId::NONE)
             .max_by_key(|id| count(*id));
-        if let (Some(ty), Some((symbol, ..))) = (most, same.first()) {
-            let name = symbol.name.clone();
-            self.shared.push(TypedSymbol::new(name, ty));
+        // A static function of a unit does not make others static.
+        let is_static = |symbol: &TypedSymbol<'_>| symbol.linkage == Some(Linkage::Static);
+        let of_most = same.iter().filter(|(.., id)| Some(*id) == most);
+        let symbol = of_most.min_by_key(|(symbol, ..)| is_static(symbol));
+        if let (Some(ty), Some((symbol, ..))) = (most, symbol) {
+            self.shared.push(symbol.with_type(ty));
         }
         for (symbol, unit, id) in same {
             if Some(*id) != most

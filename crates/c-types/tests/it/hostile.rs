@@ -7,9 +7,9 @@ use crate::common::{Ctf, CtfFolder};
 use proptest::prelude::*;
 use unspool_c_types::{
     ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, Compress, CtfError, CtfSection, CtfWriter,
-    ElfContext, ElfStrings, Exports, Graph, Interface, LinkOptions, LinkUnit, Member, Number,
-    ObjdumpText, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, diff, link,
-    reverse_arrays,
+    ElfContext, ElfStrings, Exports, Graph, Interface, InterfaceDiff, LinkOptions, LinkUnit,
+    Member, Number, ObjdumpText, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol,
+    diff, link, reverse_arrays,
 };
 
 /// The type behind typedefs and qualifiers, found step by step.
@@ -91,7 +91,7 @@ fn chains_of_names_are_followed_once() {
         graph: &graph,
         exports: &Exports::with_types(&graph),
     };
-    assert_eq!(diff(interface, interface), []);
+    assert_eq!(diff(interface, interface).changes, []);
 }
 
 /// objdump writes all types reachable from each type of a chain. That takes the square of its
@@ -657,4 +657,101 @@ fn bit_fields_become_slices() {
             (32, Some(32), false)
         ]
     );
+}
+
+/// A ring of pointers of some length, and the interface of its first.
+fn ring(length: u32) -> Graph<'static> {
+    let mut graph = Graph::new(8);
+    for nth in 1..=length {
+        graph.add(Type::unnamed(TypeKind::Pointer(TypeId(nth % length + 1))));
+    }
+    graph.objects = vec![TypedSymbol::new("first", TypeId(1))];
+    graph
+}
+
+fn difference(old: &Graph<'_>, new: &Graph<'_>) -> InterfaceDiff {
+    let exports = [old, new].map(Exports::with_types);
+    let interface = |graph, exports| Interface { graph, exports };
+    diff(interface(old, &exports[0]), interface(new, &exports[1]))
+}
+
+/// Two rings have as many pairs as the product of their lengths: here 6,399,920,000.
+#[test]
+fn a_comparison_has_a_bounded_number_of_pairs() {
+    let found = difference(&ring(80_000), &ring(79_999));
+    assert!(found.is_cut && !found.is_complete());
+    let found = difference(&ring(80_000), &ring(80_000));
+    assert!(!found.is_cut && found.is_complete() && found.changes.is_empty());
+}
+
+/// A chain of structures that all changed has paths of 100,000 steps; the names that lead to them
+/// are shared.
+#[test]
+fn texts_of_changes_have_a_bounded_size() {
+    const LENGTH: u32 = 100_000;
+    let chain = |size| {
+        let mut graph = Graph::new(8);
+        for nth in 0..LENGTH {
+            let member = Member {
+                name: "a_long_name_of_the_next_one".into(),
+                offset: 0,
+                bits: None,
+                ty: TypeId(2 * nth + 2),
+            };
+            let record = TypeKind::Record {
+                tag: Tag::Struct,
+                size,
+                members: vec![member],
+            };
+            graph.add(Type::named(format!("s{nth}"), record));
+            let next = (2 * nth + 3) % (2 * LENGTH);
+            graph.add(Type::unnamed(TypeKind::Pointer(TypeId(next))));
+        }
+        let names = (0..LENGTH).map(|nth| TypedSymbol::new(format!("e{nth}"), TypeId(2 * nth + 1)));
+        graph.objects = names.collect();
+        graph
+    };
+    let found = difference(&chain(8), &chain(16));
+    assert_eq!(found.changes.len(), LENGTH as usize);
+    for change in &found.changes {
+        assert!(
+            change.path.len() < 1100 && change.subject.len() < 1100,
+            "{change:?}"
+        );
+        assert_eq!(change.exports.len(), LENGTH as usize);
+    }
+    let chain = |size| {
+        let mut graph = chain(size);
+        graph.objects.truncate(1);
+        graph
+    };
+    let found = difference(&chain(8), &chain(16));
+    let last = found.changes.last().unwrap();
+    assert!(last.path.starts_with("e0….a_long_name"), "{}", last.path);
+    assert!(last.path.len() < 1100, "{}", last.path);
+}
+
+/// Names may overlap: each type can have nearly all of the strings as its name.
+#[test]
+fn names_are_cut() {
+    for filler in [b'a', 0xff] {
+        let mut strings = vec![filler; 1 << 20];
+        strings[0] = 0;
+        strings.push(0);
+        let count: u32 = 50_000;
+        let words = [0x0001_eb9f, 24, 0, count * 12, count * 12, (1 << 20) + 1];
+        let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        for nth in 0..count {
+            // A forward declaration of a structure.
+            let record = [nth + 1, 7 << 24, 0];
+            bytes.extend(record.into_iter().flat_map(u32::to_le_bytes));
+        }
+        bytes.extend(strings);
+        let graph = BtfReading::parse(&bytes, 8).unwrap().graph;
+        let size: usize = graph.types().map(|(_, ty)| ty.name.len()).sum();
+        let is_borrowed = |ty: &Type<'_>| matches!(ty.name, std::borrow::Cow::Borrowed(_));
+        let copied = graph.types().filter(|(_, ty)| !is_borrowed(ty));
+        let copied: usize = copied.map(|(_, ty)| ty.name.len()).sum();
+        assert!(size > 10 << 20 && copied < 50 << 20, "{size} {copied}");
+    }
 }

@@ -308,7 +308,8 @@ Examples:
   unspool ctf diff libfoo.so.1.2 libfoo.so.1.3
   unspool ctf diff old.btf /sys/kernel/btf/vmlinux
 
-Exit status: 0 nothing breaks; 1 something does; 2 could not run.")]
+Exit status: 0 nothing breaks; 1 something does, or not all could be compared; 2 could not run, or
+nothing could be compared.")]
 pub(crate) struct CtfDiffArgs {
     /// The old version: an ELF file, or a bare CTF or BTF file.
     pub(crate) old: PathBuf,
@@ -321,7 +322,7 @@ pub(crate) struct CtfDiffArgs {
     /// for anything.
     #[arg(long = "excuse", value_name = "FILE")]
     pub(crate) excuses: Option<PathBuf>,
-    /// List all exported names that lead to each change.
+    /// List all exported names that lead to each change, and those that have no type.
     #[arg(long)]
     pub(crate) all_names: bool,
     /// The file with the types that a kernel module's BTF continues, as in `dump`.

@@ -473,3 +473,80 @@ fn a_change_says_what_it_reaches() {
         );
     }
 }
+
+/// A library of several sources, each with its own options.
+fn library(folder: &Path, name: &str, sources: &[(&str, &str)]) {
+    let mut objects = String::new();
+    for (nth, (source, options)) in sources.iter().enumerate() {
+        let object = format!("{name}{nth}.o");
+        gcc(folder, &object, source, &format!("-c -fPIC -g0 {options}"));
+        objects += &format!("{object} ");
+    }
+    let words = format!("-shared -o {name} {objects}");
+    let output = run(folder, packages::path("/usr/bin/gcc").unwrap(), &words);
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// What has no type in one version cannot be compared, and that is said.
+#[test]
+fn functions_without_types_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (typed, untyped) = (
+        "int typed(int a) { return a; }",
+        "int bare(int a) { return a; }",
+    );
+    library(folder, "all.so", &[(typed, "-g"), (untyped, "-g")]);
+    library(folder, "some.so", &[(typed, "-g"), (untyped, "")]);
+    let diff = |files: &str| {
+        let words = format!("ctf diff --all-names {files}");
+        let output = run(folder, env!("CARGO_BIN_EXE_unspool"), &words);
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let counted = "not compared, without a type in one version or both: 1 of 2 functions and data\n    \
+                   function bare\n";
+    for (files, status) in [
+        ("all.so some.so", 1),
+        ("some.so all.so", 0),
+        ("some.so some.so", 0),
+    ] {
+        let (found, text) = diff(files);
+        assert!(text.ends_with(counted), "{files}: {text}");
+        assert_eq!(found, Some(status), "{files}: {text}");
+    }
+    library(folder, "other.so", &[(typed, ""), (untyped, "-g")]);
+    let (found, text) = diff("some.so other.so");
+    assert_eq!(found, Some(2), "{text}");
+    assert!(
+        text.contains("in both some.so and other.so: nothing could be compared\n"),
+        "{text}"
+    );
+}
+
+/// A static function of another unit can have the name of an exported one.
+#[test]
+fn static_functions_do_not_stand_for_exported_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let exported = |ty: &str| format!("int get({ty} *a) {{ return a != 0; }}");
+    let (old, new) = (
+        exported("struct { int x; }"),
+        exported("struct { int x, y; }"),
+    );
+    let of_its_own = "static __attribute__((noinline)) void get(long a) { asm(\"\" : : \"r\"(a)); }\
+                      void user(long a) { get(a); }";
+    for is_first in [true, false] {
+        let build = |name: &str, exported: &str| {
+            let mut sources = [(exported, "-g"), (of_its_own, "-g")];
+            if !is_first {
+                sources.reverse();
+            }
+            library(folder, name, &sources);
+        };
+        build("old.so", &old);
+        build("new.so", &new);
+        assert_eq!(ours(folder, "old.so new.so"), "breaks", "{is_first}");
+        assert_eq!(ours(folder, "old.so old.so"), "none", "{is_first}");
+    }
+}

@@ -4,8 +4,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use serde_json::json;
-use unspool_c_types::{Compatibility, Exports, Graph, Interface, InterfaceChange, diff};
+use unspool_c_types::{
+    Compatibility, Exports, Graph, Interface, InterfaceChange, InterfaceDiff, diff,
+};
 use unspool_dwarf_types::elf_context;
 use unspool_elf::ElfFile;
 
@@ -22,7 +25,7 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
         Some(path) => Some((path, Excuses::read(path)?)),
         None => None,
     };
-    let (mut changes, is_clean) = loaded::with_types(&args.old, base, |old| {
+    let (mut found, is_clean) = loaded::with_types(&args.old, base, |old| {
         loaded::with_types(&args.new, new_base, |new| {
             let (before, after) = (
                 InterfaceVersion::new(old, &args.old)?,
@@ -38,35 +41,42 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
                 graph: &after.graph,
                 exports: two,
             };
-            let changes = diff(before, after);
-            Ok((changes, old.is_clean && new.is_clean))
+            let found = diff(before, after);
+            Ok((found, old.is_clean && new.is_clean))
         })
     })?;
+    let is_complete = is_clean && found.is_complete();
     let mut excused = 0;
     if let Some((path, excuses)) = &mut excuses {
-        excused = excuses.apply(path, &mut changes);
+        excused = excuses.apply(path, &mut found.changes);
     }
     match args.format {
         Format::Text => {
             let mut out = output::text();
-            text(&mut out, &changes, args.all_names)?;
+            text(&mut out, &found, args.all_names)?;
             if excused > 0 {
                 writeln!(out, "changes that are excused: {excused}")?;
             }
-            if !is_clean {
+            if !is_clean || found.is_cut {
                 writeln!(out, "not all types were read: there may be more changes")?;
             }
             out.flush()?;
         }
-        Format::Json => json(&changes, is_clean, excused)?,
+        Format::Json => json(&found, is_complete, excused, args.all_names)?,
     }
-    Ok(
-        if is_clean && count(&changes, Compatibility::Breaking) == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(ExitCodes::FINDINGS)
-        },
-    )
+    if found.names.is_empty() && !found.untyped.is_empty() {
+        bail!(
+            "no function and no data has a type in both {} and {}: nothing could be compared",
+            args.old.display(),
+            args.new.display()
+        );
+    }
+    let is_compatible = count(&found.changes, Compatibility::Breaking) == 0;
+    Ok(if is_complete && is_compatible {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ExitCodes::FINDINGS)
+    })
 }
 
 /// One of the two versions.
@@ -146,11 +156,8 @@ fn word(compatibility: Compatibility) -> &'static str {
 
 /// Prints changes, each with the exported names that lead to it: the one of the path and the number
 /// of others, or all.
-fn text(
-    out: &mut dyn Write,
-    changes: &[InterfaceChange],
-    has_all_names: bool,
-) -> anyhow::Result<()> {
+fn text(out: &mut dyn Write, found: &InterfaceDiff, has_all_names: bool) -> anyhow::Result<()> {
+    let changes = &found.changes;
     for change in changes {
         let InterfaceChange {
             compatibility: effect,
@@ -168,17 +175,19 @@ fn text(
             EscapedText(what)
         )?;
         let others = exports.len().saturating_sub(1);
+        let at_least = if exports.is_cut() { "at least " } else { "" };
         let path = Some(path).filter(|path| !path.is_empty() && *path != subject || others > 0);
         if let Some(path) = path {
             write!(out, "    by {}", EscapedText(path))?;
             match others {
                 0 => writeln!(out)?,
-                1 => writeln!(out, ", and 1 more name")?,
-                _ => writeln!(out, ", and {others} more names")?,
+                1 => writeln!(out, ", and {at_least}1 more name")?,
+                _ => writeln!(out, ", and {at_least}{others} more names")?,
             }
         }
         if has_all_names && !exports.is_empty() {
-            writeln!(out, "    of {}", EscapedText(&exports.join(", ")))?;
+            let names: Vec<_> = found.exports(change).collect();
+            writeln!(out, "    of {}", EscapedText(&names.join(", ")))?;
         }
     }
     let (breaks, compatible) = (
@@ -189,23 +198,52 @@ fn text(
         out,
         "changes that break: {breaks}, compatible: {compatible}"
     )?;
+    if !found.untyped.is_empty() {
+        writeln!(
+            out,
+            "not compared, without a type in one version or both: {} of {} functions and data",
+            found.untyped.len(),
+            found.untyped.len() + found.names.len()
+        )?;
+    }
+    for untyped in found.untyped.iter().filter(|_| has_all_names) {
+        writeln!(out, "    {}", EscapedText(&untyped.subject))?;
+    }
     Ok(())
 }
 
-fn json(changes: &[InterfaceChange], is_complete: bool, excused: usize) -> anyhow::Result<()> {
-    let all = changes.iter().map(|change| {
+/// The maximum number of names of a change in JSON, unless all are wanted: in a kernel, most changes
+/// are reached from most functions.
+const MAX_NAMES: usize = 1000;
+
+fn json(
+    found: &InterfaceDiff,
+    is_complete: bool,
+    excused: usize,
+    has_all_names: bool,
+) -> anyhow::Result<()> {
+    let most = if has_all_names { usize::MAX } else { MAX_NAMES };
+    let all = found.changes.iter().map(|change| {
         json!({
             "compatibility": word(change.compatibility),
             "kind": change.kind.word(),
             "subject": change.subject,
             "message": change.message,
             "path": if change.path.is_empty() { serde_json::Value::Null } else { json!(change.path) },
-            "exports": change.exports,
+            "exports": found.exports(change).take(most).collect::<Vec<_>>(),
+            "export_count": change.exports.len(),
+            "exports_complete": !change.exports.is_cut(),
         })
     });
+    let untyped = found
+        .untyped
+        .iter()
+        .map(|one| json!({ "subject": one.subject, "had_type": one.had_type }));
     let body = json!({
-        "breaking": count(changes, Compatibility::Breaking) > 0,
+        "breaking": count(&found.changes, Compatibility::Breaking) > 0,
         "complete": is_complete,
+        "compared": found.names.len(),
+        "untyped": untyped.collect::<Vec<_>>(),
         "excused": excused,
         "changes": all.collect::<Vec<_>>(),
     });
