@@ -30,11 +30,11 @@
 mod address_space;
 mod arguments;
 mod compile_queue;
+mod go_stack;
 mod jit;
 mod kernel_walk;
 mod live_files;
 mod module_files;
-mod other_stack;
 mod perf_import;
 mod processes;
 mod record;

@@ -1,6 +1,6 @@
 //! Stacks of samples.
 
-use unspool_perf_events::{CpuMode, SampleRecord, UserRegisters};
+use unspool_perf_events::{CallChain, CpuMode, SampleRecord, UserRegisters};
 use unspool_profile::{FrameEvidence, RawFrame, StackEnd};
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Abi, CodeAddr, Memory, Register, Registers, RuntimeAddr};
@@ -11,7 +11,7 @@ use unspool_unwind::{
 };
 
 use crate::address_space::ProcessSpace;
-use crate::other_stack::{BlockCache, SampleAndThread};
+use crate::go_stack::{GoroutineStack, ThreadWalk};
 use crate::stack_copy::StackCopy;
 use crate::stack_extension::{Extension, StackExtensions};
 
@@ -46,7 +46,7 @@ pub struct Unwinder {
     memos: Vec<Memo>,
     addresses: Vec<RuntimeAddr>,
     frames: Vec<RawFrame>,
-    other_stack: OtherStack,
+    goroutine_stack: GoroutineStack,
     stack_extensions: StackExtensions,
 }
 
@@ -74,7 +74,7 @@ impl Unwinder {
             memos: (0..MAX_MEMOS).map(|_| Memo::new()).collect(),
             addresses: vec![RuntimeAddr(0); MAX_FRAMES],
             frames: Vec::new(),
-            other_stack: OtherStack::default(),
+            goroutine_stack: GoroutineStack::default(),
             stack_extensions: StackExtensions::default(),
         })
     }
@@ -139,7 +139,7 @@ impl Unwinder {
             return StackEnd::NoUserRegisters;
         }
         let copy = StackCopy::new(space, &top, sample.stack.bytes);
-        self.walk(space, tid, &top, copy)
+        self.walk(space, tid, &top, copy, sample.chain)
     }
 
     /// Walks and notes the frames; extends the copy if the stack does not end in it.
@@ -149,6 +149,7 @@ impl Unwinder {
         tid: u32,
         top: &SampleTop<'_>,
         copy: StackCopy<'_>,
+        chain: CallChain<'_>,
     ) -> StackEnd {
         let walker = Walker::new(top.abi(), self.rules.rules()).with_pac_mask(top.pac_mask());
         let walker = match self.form {
@@ -206,14 +207,15 @@ impl Unwinder {
             step_by_step(top, space, &memory, &mut self.frames)
         };
         if is_live {
-            let input = WalkInput {
+            let walk = ThreadWalk {
                 top,
                 space,
                 tid,
                 memory: &memory,
+                chain,
             };
             let frames = &mut self.frames;
-            end = self.other_stack.extend(&input, frames, before, end);
+            end = self.goroutine_stack.extend(&walk, frames, before, end);
         }
         for frame in self.frames.iter_mut().skip(outermost) {
             frame.evidence = FrameEvidence::Spliced;
@@ -260,50 +262,6 @@ impl Unwinder {
         }));
         StackEnd::CallChain
     }
-}
-
-/// A stack that continues in other memory of its thread. Keeps its storage for the next.
-#[derive(Debug, Default)]
-struct OtherStack {
-    blocks: BlockCache,
-    frames: Vec<RawFrame>,
-}
-
-impl OtherStack {
-    /// Walks again if a walk ended where the sample has no memory, and adds the frames that the
-    /// thread's memory has, if they lead to a root. `frames[before..]` are the first walk's.
-    fn extend(
-        &mut self,
-        walk: &WalkInput<'_>,
-        frames: &mut Vec<RawFrame>,
-        before: usize,
-        end: evidence::End,
-    ) -> evidence::End {
-        let unreadable = end.unreadable();
-        if !unreadable.is_some_and(|unreadable| unreadable.reason == UnreadableReason::Unmapped) {
-            return end;
-        }
-        let both = SampleAndThread::new(walk.memory, walk.tid, &mut self.blocks);
-        self.frames.clear();
-        let longer_end = step_by_step(walk.top, walk.space, &both, &mut self.frames);
-        if !stack_end(longer_end).is_root() {
-            return end;
-        }
-        let others = self.frames.iter().skip(frames.len() - before);
-        frames.extend(others.map(|frame| RawFrame {
-            evidence: FrameEvidence::Spliced,
-            ..*frame
-        }));
-        longer_end
-    }
-}
-
-/// What a sample's stack is walked by.
-struct WalkInput<'w> {
-    top: &'w SampleTop<'w>,
-    space: &'w ProcessSpace,
-    tid: u32,
-    memory: &'w StackCopy<'w>,
 }
 
 /// Notes frames that were found by tables.

@@ -72,7 +72,8 @@ impl Events {
             user_registers: user_mask(Arch::HOST).unwrap_or_default(),
             stack_bytes: CopySize::Large.bytes(),
             with_kernel: true,
-            with_frame_pointers: false,
+            // They lead on where a copy ends: on the stacks of goroutines.
+            with_frame_pointers: options.unwind != UnwindEngine::Kernel,
             inherits: options.inherits,
             from_exec: scope.from_exec,
             with_tasks: false,
