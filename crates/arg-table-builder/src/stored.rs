@@ -33,6 +33,7 @@ pub fn find_or_build(file: &ElfFile, debug: &DebugFiles, store: &Store) -> Found
     if found.table.is_some() {
         return found;
     }
+    let key = debug.key(file);
     let made = match build_table(file, debug) {
         Ok(made) => made,
         Err(BuildError::NoTypes { missing, .. }) => return FoundArgumentTable { missing, ..found },
@@ -43,7 +44,9 @@ pub fn find_or_build(file: &ElfFile, debug: &DebugFiles, store: &Store) -> Found
     };
     found.missing = made.missing;
     let is_certain = found.missing.is_empty() && file.check_unchanged().is_ok();
-    if is_certain && store.cache_folder().is_some() && debug.key(file).is_some() {
+    // A compiler may have written the debug files meanwhile.
+    let is_same = || key.is_some() && debug.key(file) == key;
+    if is_certain && store.cache_folder().is_some() && is_same() {
         found.store_error = store.keep_arguments(file, debug, &made.bytes).err();
     }
     found.table = Some(ArgumentTable::from_bytes(made.bytes));

@@ -190,7 +190,7 @@ impl DebugFiles {
     /// A cache key for data derived from `file` and these debug files: a hash of their
     /// [stamps](ElfFile::stamp), of the stamps of the packages beside them (`.dwp`), and of the
     /// states of the files of split units (`.dwo`), even if they are missing. `None` if one of them
-    /// has no stamp. Reads the files only if units are split.
+    /// has no stamp. Reads the headers of units; more only if units are split.
     ///
     /// A file with the right name and build ID is not necessarily right: any user who may put a
     /// file beside a copy of `file` chooses its content.

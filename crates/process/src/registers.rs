@@ -24,8 +24,8 @@ pub(crate) struct RegisterLayout {
     syscall: SyscallSource,
     /// The number of the system call `futex`.
     pub(crate) futex: u64,
-    /// The first argument of a system call.
-    pub(crate) first_argument: Register,
+    /// The first arguments of a system call.
+    pub(crate) arguments: [Register; 2],
     /// The position of the vector registers in `NT_PRFPREG`.
     vectors: VectorLayout,
     /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` gives its bits.

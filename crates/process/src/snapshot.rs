@@ -9,6 +9,8 @@ use crate::{NoBuildId, Signal, build_id};
 
 /// The vDSO of every known kernel is below 64 KiB; more is not read.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
+/// The limit of mappings between a file's first one and its others; real ones have about 10.
+const MAX_FILE_MAPPINGS: usize = 1 << 10;
 
 /// A stopped process: [`Process`](crate::Process) or [`Core`](crate::core_file::Core).
 pub trait Snapshot {
@@ -58,10 +60,11 @@ pub trait Snapshot {
     /// The first address of the loaded copy of a file that contains a mapping: that of the nearest
     /// mapping of the file's first byte. A file can be loaded more than once.
     fn copy_start(&self, mapping: &Mapping) -> Option<RuntimeAddr> {
-        let mut candidates = self.mappings().iter().filter(|other| {
-            other.start <= mapping.start && other.offset == 0 && other.name == mapping.name
-        });
-        Some(candidates.next_back()?.start)
+        let all = self.mappings().as_slice();
+        let before = all.partition_point(|other| other.start <= mapping.start);
+        let mut near = all.get(..before)?.iter().rev().take(MAX_FILE_MAPPINGS);
+        let first = near.find(|other| other.offset == 0 && other.name == mapping.name);
+        Some(first?.start)
     }
 
     /// The build ID of a mapping's module, read from memory: the loaded module's, whatever file is

@@ -52,8 +52,8 @@ pub struct ThreadStack<'a> {
     pub thread: &'a Thread,
     /// Its stack; `None` if its registers are unknown.
     pub stack: Option<CallStack>,
-    /// For a thread in `futex`: the ID of another thread, where the owner would be if it waits for
-    /// a mutex of glibc.
+    /// For a thread that waits in `futex`: the ID of a thread, perhaps itself, where the owner
+    /// would be if it waits for a mutex of glibc.
     pub futex_owner: Option<u32>,
 }
 

@@ -347,7 +347,7 @@ impl StackCommand<'_> {
         let tables = self.args.args.then(|| self.tables(stacks));
         let root = subject.root();
         let files = self.shows_values();
-        let finder = self.finder(stacks);
+        let finder = self.finder(subject, stacks);
         let files = files.then(|| {
             DebugInfoFiles::open_by(&finder, stacks.unwinder, stacks.stacks(), root.as_deref())
         });
@@ -420,10 +420,11 @@ impl StackCommand<'_> {
         }
     }
 
-    /// Finds debug files. Nothing is downloaded while a process stands still.
-    fn finder(&self, stacks: &ProcessStacks<'_>) -> ModuleFinder {
+    /// Finds debug files. Nothing is downloaded while a process stands still, as a command at its
+    /// fatal signal does.
+    fn finder(&self, subject: &StackSubject<'_>, stacks: &ProcessStacks<'_>) -> ModuleFinder {
         let finder = ModuleFinder::from_environment();
-        if stacks.is_stopped() {
+        if stacks.is_stopped() || matches!(subject, StackSubject::Command(..)) {
             finder.offline()
         } else {
             finder

@@ -52,7 +52,7 @@ pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
     // `svc #0`, and x8.
     syscall: SyscallSource::Instruction([0x01, 0, 0, 0xd4], Register(8)),
     futex: 98,
-    first_argument: Register(0),
+    arguments: [Register(0), Register(1)],
     vectors: VectorLayout {
         offset: 0,
         first: 64,

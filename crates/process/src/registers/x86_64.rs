@@ -35,8 +35,8 @@ pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
     pc: Register(16),
     syscall: SyscallSource::Word(15),
     futex: 202,
-    // rdi.
-    first_argument: Register(5),
+    // rdi and rsi.
+    arguments: [Register(5), Register(4)],
     vectors: VectorLayout {
         offset: 160,
         first: 17,

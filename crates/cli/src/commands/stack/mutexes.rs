@@ -8,5 +8,6 @@ pub(super) fn waits_for_mutex(name: &AddressName<'_>) -> bool {
     let symbol = symbol.split('@').next().unwrap_or_default();
     let symbol = symbol.trim_start_matches('_').trim_start_matches("GI_");
     let symbol = symbol.trim_start_matches('_');
-    symbol == "lll_lock_wait" || (symbol.starts_with("pthread_mutex_") && symbol.ends_with("lock"))
+    let operation = symbol.strip_prefix("pthread_mutex_").unwrap_or_default();
+    symbol == "lll_lock_wait" || (operation.ends_with("lock") && operation != "unlock")
 }

@@ -126,7 +126,9 @@ fn print_heading(out: &mut dyn Write, thread: &Thread, owner: Option<u32>) -> io
         write!(out, " \"{}\"", EscapedText(name))?;
     }
     write!(out, "{}", state_text(thread))?;
-    if let Some(owner) = owner {
+    if owner == Some(thread.tid) {
+        write!(out, ", waits for a mutex that it holds itself")?;
+    } else if let Some(owner) = owner {
         write!(out, ", waits for a mutex of thread {owner}")?;
     }
     writeln!(out)
