@@ -109,7 +109,11 @@ fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow:
     let declarations = DeclaredTable::read(&file)?;
     let subject = CheckSubject::new(&file, &declarations, CodeOrigin::Compiler)?;
     let made = analyze_file(&subject, file.symbols(), &prototypes);
-    let bytes = encode(&made, &unspool_table_store::own_key(&file))?;
+    let bytes = encode(
+        &made,
+        prototypes.types(),
+        &unspool_table_store::own_key(&file),
+    )?;
     let table = ArgTable::open(&bytes)?;
     let eh_frame = file
         .section_named(".eh_frame")?

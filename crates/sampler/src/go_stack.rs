@@ -82,7 +82,7 @@ impl GoroutineStack {
         before: usize,
         end: evidence::End,
     ) -> evidence::End {
-        if end.is_root() || walk.top.arch() != Arch::X86_64 {
+        if end.is_root() || walk.top.abi().arch != Arch::X86_64 {
             return end;
         }
         let own = frames.get(before..).unwrap_or_default();
@@ -108,7 +108,7 @@ impl GoroutineStack {
         let Some(cursor) = cursor_at(walk, own.len()) else {
             return end;
         };
-        let spec = walk.top.arch().spec();
+        let spec = walk.top.abi().arch.spec();
         let frame_pointer = spec.frame_pointer.and_then(|at| cursor.registers().get(at));
         let Some(frame_pointer) = frame_pointer else {
             return end;
@@ -152,7 +152,7 @@ impl GoroutineStack {
             tid: walk.tid,
             blocks: RefCell::new(blocks),
         };
-        let spec = walk.top.arch().spec();
+        let spec = walk.top.abi().arch.spec();
         let Some(found) = saved_frame(&memory, frame_pointer) else {
             return false;
         };
