@@ -67,13 +67,14 @@ const CACHED_SHIFT: i32 = 5;
 
 // A processor's memory.
 /// The part of the user's stack that was read last, and room for a word that begins in it.
-const WINDOW_BYTES: i32 = 2048;
+const WINDOW_END: i16 = 2048;
+const WINDOW_BYTES: i32 = WINDOW_END as i32;
 const WINDOW: i16 = 0;
 /// The variables of the walk.
 ///
 /// The verifier knows nothing of a number from this memory. So each round of the loop is the same
 /// for it, and it follows only one. On the stack it would follow each value.
-const LOCALS: i16 = WINDOW_BYTES as i16 + 16;
+const LOCALS: i16 = WINDOW_END + 16;
 /// The record.
 const RECORD: i16 = LOCALS + 8 * (Local::CodeBefore as i16 + 1);
 const FRAMES: i16 = RECORD + record::HEADER_BYTES;

@@ -187,6 +187,7 @@ impl Types {
                 exports: newer,
             },
         )
+        .changes
     }
 
     /// The changes from one type to another one, each of a handle.
@@ -207,7 +208,7 @@ impl Types {
             graph,
             exports: &exports,
         });
-        diff(old, new)
+        diff(old, new).changes
     }
 }
 

@@ -424,7 +424,9 @@ pub unsafe extern "C" fn unspool_type_text(
             // SAFETY: the caller's promise: `copied` and a zero are at most `room` bytes.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), into.cast(), copied) };
             // SAFETY: as above.
-            unsafe { into.add(copied).write(0) };
+            let end = unsafe { into.add(copied) };
+            // SAFETY: as above.
+            unsafe { end.write(0) };
         }
         Ok(c_int::try_from(bytes.len())?)
     })

@@ -87,6 +87,9 @@ fn caller(table: &unspool_rows::Table, at: u64) -> Option<[Option<u64>; 4]> {
 const RBP: u64 = STACK + 0x600;
 const RSP: u64 = STACK + 0x700;
 
+/// Base and offset of the stack pointer and of rbp, the type, and the registers of the caller.
+type OrcCase = (u16, i16, u16, i16, u16, [Option<u64>; 4]);
+
 /// Expectations are those of `unwind_next_frame`: for a call, the return address is below the stack
 /// pointer that was found; for registers, it is in `pt_regs` there.
 #[test]
@@ -96,7 +99,7 @@ fn rows_lead_where_the_kernel_goes() {
         (OrcVersion::V2, 0, 1, 2, 8, 4),
         (OrcVersion::V3, 2, 3, 4, 1, 8),
     ] {
-        let cases: &[(u16, i16, u16, i16, u16, [Option<u64>; 4])] = &[
+        let cases: &[OrcCase] = &[
             (
                 5,
                 16,

@@ -48,6 +48,10 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap()
+}
+
 /// A profile with a different number of samples at each third instruction of `leaf`, called by
 /// `work`, and the sampled addresses.
 fn sampled(folder: &Folder, program: &Path) -> (String, BTreeMap<u64, u64>) {
@@ -55,7 +59,7 @@ fn sampled(folder: &Folder, program: &Path) -> (String, BTreeMap<u64, u64>) {
     let sampled: BTreeMap<u64, u64> = all.iter().copied().step_by(3).zip(1..).collect();
     let call = symbol(program, "work").0 + 12;
     let stacks: Vec<_> = (sampled.iter())
-        .flat_map(|(address, count)| std::iter::repeat_n(*address, *count as usize))
+        .flat_map(|(address, count)| std::iter::repeat_n(*address, index(*count)))
         .map(|address| {
             let frames = [
                 (address, FrameEvidence::Registers),
@@ -94,7 +98,7 @@ fn instructions_are_those_of_objdump_with_the_samples() {
             samples * 1_000_000,
             "{at:#x}"
         );
-        let frames = &function["locations"][number(&instruction["location"]) as usize];
+        let frames = &function["locations"][index(number(&instruction["location"]))];
         let frames = frames.as_array().unwrap().iter().map(|frame| {
             (
                 frame["function"].as_str().unwrap().to_owned(),
@@ -103,7 +107,7 @@ fn instructions_are_those_of_objdump_with_the_samples() {
         });
         assert_eq!(frames.collect::<Vec<_>>(), lines(&program, at), "{at:#x}");
         if let Some(target) = instruction["target"].as_u64() {
-            let to = format!(" {:#x}", addresses[target as usize]);
+            let to = format!(" {:#x}", addresses[index(target)]);
             assert!(instruction["text"].as_str().unwrap().ends_with(&to));
         }
     }
@@ -159,7 +163,7 @@ fn source_lines_have_the_samples_of_their_instructions() {
         let listed = report["functions"][0]["lines"].as_array().unwrap();
         let listed = listed.iter().map(|line| {
             let number_of = number(&line["line"]);
-            assert_eq!(line["text"], source[number_of as usize - 1]);
+            assert_eq!(line["text"], source[index(number_of) - 1]);
             let weight = |field: &str| number(&line[field]) / 1_000_000;
             assert_eq!(weight("self_weight"), number(&line["samples"]));
             (number_of, (weight("self_weight"), weight("total_weight")))
@@ -169,7 +173,7 @@ fn source_lines_have_the_samples_of_their_instructions() {
     let text = clean(&["report", "--source", "work", &profile]);
     let source = fs::read_to_string(harness::source("profiled.c")).unwrap();
     let (_, line) = lines(&program, symbol(&program, "work").0 + 11).remove(0);
-    let call = source.lines().nth(line as usize - 1).unwrap();
+    let call = source.lines().nth(index(line) - 1).unwrap();
     let row = format!("100.00 % {line:>8}  {call}");
     assert!(text.contains(&row), "{row}: {text}");
 }

@@ -1,10 +1,11 @@
 //! Broken DWARF yields errors, and prototypes are found by name and by address.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use unspool_c_types::{TypeId, TypeKind};
+use unspool_c_types::{Graph, TypeId, TypeKind};
 use unspool_dwarf_types::{DwarfPrototypes, ProgramTypes, SplitFiles, TypesError, read_types};
 use unspool_elf::{DebugFiles, ElfFile};
 use unspool_rows::Vaddr;
@@ -186,10 +187,14 @@ fn read_folder(folder: &Path) -> (String, Vec<String>, Vec<TypesError>) {
     let text = names.fold(text_of(&program), |text, name| text + name.unwrap() + "\n");
     let prototypes = DwarfPrototypes::read(&file, &files).unwrap();
     assert_eq!(prototypes.missing().len(), program.problems.len());
-    let declared = prototypes.iter().map(|(address, found)| {
-        let declared = found.graph.declare(found.ty, "function");
-        format!("{:#x} {declared}", address.0)
-    });
+    let of_unit = |(graph, functions): (&Graph<'static>, Vec<(Vaddr, TypeId)>)| {
+        let declare = |(address, ty): (Vaddr, TypeId)| (address, graph.declare(ty, "function"));
+        functions.into_iter().map(declare).collect::<Vec<_>>()
+    };
+    let declared: BTreeMap<Vaddr, String> = prototypes.units().flat_map(of_unit).collect();
+    let declared = declared
+        .iter()
+        .map(|(at, declared)| format!("{:#x} {declared}", at.0));
     (text, declared.collect(), program.problems)
 }
 

@@ -1,6 +1,7 @@
 //! Instructions and source lines as JSON.
 
 use serde_json::{Value, json};
+use unspool_profile::ProfileFunction;
 
 use super::*;
 use crate::commands::report::total;
@@ -33,7 +34,7 @@ pub(in crate::commands::report) fn print_disassembly(
             .map(|module| module.path.to_string_lossy());
         let name = view.named.functions().get(function.0 as usize);
         json!({
-            "function": name.map(|name| name.plain_name()),
+            "function": name.map(ProfileFunction::plain_name),
             "module": name.map(|name| &name.module),
             "path": path,
             "start": address(code.range.start.0),
@@ -75,7 +76,7 @@ pub(in crate::commands::report) fn print_source(
         }
         let name = view.named.functions().get(function.0 as usize);
         functions.push(json!({
-            "function": name.map(|name| name.plain_name()),
+            "function": name.map(ProfileFunction::plain_name),
             "module": name.map(|name| &name.module),
             "self_weight": lines.all.own,
             "total_weight": lines.all.total,

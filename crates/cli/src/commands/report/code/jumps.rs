@@ -105,10 +105,9 @@ impl JumpArrows {
             for at in start + 1..cells.len() {
                 let cell = match cells.get(at) {
                     Some(' ') => '─',
-                    Some('│') => '┼',
+                    Some('│' | '├') => '┼',
                     Some('┌') => '┬',
                     Some('└') => '┴',
-                    Some('├') => '┼',
                     _ => continue,
                 };
                 if let Some(place) = cells.get_mut(at) {
