@@ -54,7 +54,7 @@ pub(crate) struct GoroutineStack {
     frames: Vec<RawFrame>,
     chain: Vec<u64>,
     /// The callers that were read before.
-    known: HashMap<CallSite, Vec<RawFrame>>,
+    known: HashMap<GoroutineCall, Vec<RawFrame>>,
 }
 
 /// The most calls whose callers are kept.
@@ -64,7 +64,7 @@ const MAX_KNOWN_FRAMES: usize = 1 << 8;
 
 /// A call from a goroutine's stack to code on the thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct CallSite {
+struct GoroutineCall {
     tid: u32,
     /// The frame on the goroutine's stack.
     frame_pointer: u64,
@@ -114,7 +114,7 @@ impl GoroutineStack {
             return end;
         };
         let mut outermost = own.iter().rev().map(|frame| frame.code.address().0);
-        let site = CallSite {
+        let site = GoroutineCall {
             tid: walk.tid,
             frame_pointer,
             code: [0; 2].map(|_: u64| outermost.next().unwrap_or(0)),
