@@ -222,12 +222,16 @@ fn put_parameter(parameter: &OwnedParameter, bytes: &mut Vec<u8>) {
 /// The tracked vector registers: xmm0 to xmm7. Those of AArch64 are not tracked.
 const TRACKED_VECTORS: Range<u8> = 17..25;
 
+/// The eightbytes of a piece that have a place: stack slots are numbered by a byte. Types may claim
+/// gigabytes.
+const MAX_EIGHTBYTES: u32 = 1 << 8;
+
 /// The pieces of an argument, at most eight bytes each: offset in the argument, size, and location
-/// at entry.
+/// at entry. The rest of a larger argument is not known.
 pub(super) fn eightbytes(passing: &Passing) -> Vec<(u32, u8, Option<ArgSource>)> {
     let mut found = Vec::new();
     for piece in &passing.pieces {
-        for word in 0..piece.bytes.div_ceil(8) {
+        for word in 0..piece.bytes.div_ceil(8).min(MAX_EIGHTBYTES) {
             let offset = piece.offset + word * 8;
             let size = u8::try_from((piece.bytes - word * 8).min(8)).unwrap_or(8);
             let source = match piece.location {
