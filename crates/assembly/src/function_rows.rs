@@ -62,7 +62,7 @@ impl CalleeBehavior {
         let mut jumps: Vec<(u64, u64)> = Vec::new();
         for unit in 0..program.unit_count() {
             let analysis = analyzer.analyze(program, image, unit, &[], &NoAssumptions);
-            let returned = CalleeBehavior::of_unit(&analysis, abi_info);
+            let returned = CalleeBehavior::of_unit(&analysis, program, abi_info);
             let code = analysis.code();
             let targets = code.ids().filter_map(|id| code.flow(id)?.jump_target());
             let targets: Vec<u64> = targets
@@ -90,20 +90,32 @@ impl CalleeBehavior {
         }
     }
 
-    /// The worst of a unit's returns.
-    fn of_unit(analysis: &Analysis<'_>, abi_info: &AbiInfo) -> CalleeBehavior {
+    /// The worst of a unit's returns, and of jumps in place of a call and a return.
+    fn of_unit(
+        analysis: &Analysis<'_>,
+        program: &ProgramCode,
+        abi_info: &AbiInfo,
+    ) -> CalleeBehavior {
         let mut worst = CalleeBehavior::Standard;
         let entry_sp = AbstractValue::entry_value(abi_info.stack_pointer);
         analysis.visit(|id, state| {
-            let Some(Flow::Return { to, .. }) = analysis.code().flow(id) else {
+            let Some(flow) = analysis.code().flow(id) else {
                 return;
             };
             let sp = state.get(abi_info.stack_pointer);
-            // A return elsewhere is a jump there.
-            let wanted = if abi_info.is_return(to, state) {
-                entry_sp
-            } else {
-                entry_sp.plus(-i64::from(abi_info.call_pushes))
+            let wanted = match flow {
+                Flow::Return { to, .. } if abi_info.is_return(to, state) => entry_sp,
+                // A return elsewhere is a jump there.
+                Flow::Return { .. } => entry_sp.plus(-i64::from(abi_info.call_pushes)),
+                // With another stack pointer it stays in the function: to a case of a switch.
+                Flow::IndirectJump(_) if sp == entry_sp => entry_sp,
+                _ if sp == entry_sp
+                    && let Some(to) = flow.jump_target()
+                    && program.index_starting_at(to).is_some() =>
+                {
+                    entry_sp
+                }
+                _ => return,
             };
             if !analysis.preserves(state) {
                 worst = worst.max(CalleeBehavior::LosesRegisters);
