@@ -43,7 +43,7 @@ int main(int count, char **names)
 		unspool_type type = { .struct_size = sizeof type };
 		struct compared compared = { dict, (ctf_id_t)id, 0 };
 		const char *name = ctf_type_name_raw(dict, id);
-		int kind = ctf_type_kind_unsliced(dict, id);
+		int kind = ctf_type_kind(dict, id);
 		ssize_t size = ctf_type_size(dict, id);
 
 		CHECK(unspool_type_get(ours, id, &type) == 0);
