@@ -79,7 +79,10 @@ fn ours(folder: &Path, files: &str) -> &'static str {
     let output = run(folder, env!("CARGO_BIN_EXE_unspool"), &words);
     let report = json::document(output.stdout);
     let is_breaking = report["breaking"].as_bool().unwrap();
-    assert_eq!(output.status.code(), Some(i32::from(is_breaking)));
+    // A function may have lost its type: then nothing tells whether it is still the same.
+    let is_unsure = report["complete"] == false;
+    let status = i32::from(is_breaking || is_unsure);
+    assert_eq!(output.status.code(), Some(status), "{files}: {report}");
     match (
         is_breaking,
         report["changes"].as_array().unwrap().is_empty(),

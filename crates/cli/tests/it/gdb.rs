@@ -178,7 +178,10 @@ fn damaged_stacks_are_those_of_gdb() {
         .filter(|case| !case.name.contains("endless"));
     for case in sample(all, 4) {
         let run = format!("run {} die", case.name);
+        // Some of the addresses are of the stack, which begins with the environment.
         let arguments = [
+            "-ex",
+            "unset environment",
             "-ex",
             &run,
             "-x",
@@ -189,7 +192,8 @@ fn damaged_stacks_are_those_of_gdb() {
         ];
         let [plain, ours] = both(&folder, &arguments);
         assert!(!addresses(&plain).is_empty(), "{}: {plain}", case.name);
-        if addresses(&plain) != addresses(&ours) {
+        // gdb gives up where it cannot evaluate a row.
+        if !addresses(&ours).starts_with(&addresses(&plain)) {
             assert!(
                 ours.out.contains(" [repaired]") && ours.out.contains(" main "),
                 "{}: {plain}{ours}",

@@ -381,7 +381,10 @@ fn the_bias_of_every_module_of_this_process() {
         let Ok(file) = ElfFile::open(path) else {
             continue;
         };
-        let code = mappings.iter().find(|mapping| mapping.executable).unwrap();
+        // Other tests map files as data meanwhile.
+        let Some(code) = mappings.iter().find(|mapping| mapping.executable) else {
+            continue;
+        };
         // The first page of each of these is the first page of the file.
         let expected = mappings
             .iter()

@@ -463,6 +463,11 @@ fn a_core_without_a_list_of_files() {
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
         fs::copy(path, copy).unwrap();
     }
+    // The loader has other names of the same folders.
+    for name in ["lib", "lib64"] {
+        let linked = fs::read_link(Path::new("/").join(name)).unwrap();
+        std::os::unix::fs::symlink(linked, root.join(name)).unwrap();
+    }
     let below_root = FileSearch {
         sysroot: Some(root),
         ..FileSearch::default()

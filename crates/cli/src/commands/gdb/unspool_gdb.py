@@ -208,7 +208,7 @@ class MarkedFrame(FrameDecorator):
         mark = unspool.mark(frame)
         name = frame.name()
         if name is None and unspool.enabled and frame.type() == gdb.NORMAL_FRAME:
-            address = frame.pc() - (frame.newer() is not None)
+            address = (frame.pc() - (frame.newer() is not None)) % (1 << 64)
             name = (unspool.ask({"name": address}) or {}).get("name") or "??"
         elif mark is None:
             return super().function()
@@ -223,7 +223,7 @@ class MarkFrames:
 
     @property
     def enabled(self):
-        frames = list(stack())
+        frames = list(stack()) if unspool.enabled else []
         return any(frame.name() is None or unspool.mark(frame) for frame in frames)
 
     @enabled.setter

@@ -37,7 +37,7 @@ fn threads_of_a_go_program() {
             .out
             .split("\nthread ")
             .find(|thread| thread.contains("  main.descends+"));
-        let ours = functions(thread.unwrap_or_else(|| panic!("{}", printed.out)));
+        let ours = functions(thread.unwrap_or_else(|| panic!("{printed}")));
         // Stripped C functions have no names.
         if !options.contains(&STRIPPED) {
             assert_eq!(ours[..3], ["pause", "waits", "calls_waits"]);
@@ -76,7 +76,7 @@ fn what_a_signal_interrupted() {
         let path = build_go(&folder, source, "spins", options);
         let path = path.to_str().unwrap();
         let printed = stack(&folder, &["--", "env", "GOTRACEBACK=crash", path]);
-        let mut threads = printed.out.split("\nthread ");
+        let mut threads = printed.err.split("\nthread ");
         let spins = threads.find(|thread| thread.contains("  main.spins+"));
         let found = functions(spins.unwrap_or_else(|| panic!("{}", printed.out)));
         let handler = found.iter().position(|name| *name == "runtime.sigtramp");

@@ -44,7 +44,14 @@ fn recursion_is_folded() {
     assert_eq!(shown + length * times, frames, "{text}");
     assert!(shown < 20 && text.contains("  main+0x"), "{text}");
     // Frames with registers differ. The middle is left out.
-    let printed = |text: &str| text.lines().filter(|line| line.contains("  0x")).count();
+    let printed = |text: &str| {
+        let is_frame = |line: &&str| {
+            let mut words = line.split_whitespace();
+            words.next().is_some_and(|word| word.parse::<u32>().is_ok())
+                && words.next().is_some_and(|word| word.starts_with("0x"))
+        };
+        text.lines().filter(is_frame).count()
+    };
     let text = stack(&program.directory, &["--registers", &pid]).out;
     let left_out = format!("  frames 500 to {}: left out", frames - 501);
     assert!(text.contains(&left_out) && text.contains("  main+0x"));
