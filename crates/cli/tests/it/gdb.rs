@@ -172,10 +172,9 @@ fn damaged_stacks_are_those_of_gdb() {
                   print('frame', hex(f.pc()))\n  f = f.older()\nend\n";
     folder.write("addresses.gdb", script);
     let mut repaired = 0;
-    // gdb itself never ends where an expression does not.
-    let all = cases::ALL
-        .iter()
-        .filter(|case| !case.name.contains("endless"));
+    // gdb 13 itself never ends where an expression does not, and dies of an entry that goes back.
+    let is_bad = |name: &str| name.contains("endless") || name == "entry_goes_back";
+    let all = cases::ALL.iter().filter(|case| !is_bad(case.name));
     for case in sample(all, 4) {
         let run = format!("run {} die", case.name);
         // Some of the addresses are of the stack, which begins with the environment.
