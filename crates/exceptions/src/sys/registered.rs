@@ -9,7 +9,7 @@
 //! writer that sees this links all nodes anew. FDEs of a section that was being registered may be
 //! missing then.
 //!
-//! Facts of generated code are true until code is removed, from one of [`PARTS`] parts of the
+//! Facts of generated code are true until code is removed, from one of `PARTS` parts of the
 //! address space. Removals in each are counted.
 //!
 //! Reading is async-signal-safe. A handler that has interrupted its own thread while that made the
