@@ -33,8 +33,13 @@ fn code() -> ExecutableCode<'static> {
     }
 }
 
+/// The file of these two entries.
+pub(crate) fn written() -> Vec<u8> {
+    check(&table(), &code())
+}
+
 fn parts() -> FileParts {
-    FileParts::from_file(&check(&table(), &code()))
+    FileParts::from_file(&written())
 }
 
 fn judge_parts(parts: &FileParts) -> TamperVerdict {

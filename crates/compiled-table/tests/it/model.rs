@@ -10,19 +10,11 @@
 //! Overflow and wrong indices panic in tests. Loops are over counts that are checked first: the
 //! greatest counts are among the values.
 
+use unspool_compiled_table::CompiledTable;
 use unspool_compiled_table::layout::section;
-use unspool_compiled_table::{CompiledTable, ExecutableCode};
-use unspool_rows::{Vaddr, text};
+use unspool_rows::Vaddr;
 
-use crate::oracle::check;
-
-const TEXT: &str = "arch x86-64 little
-fn 0x1000..0x1010 lsda=0x8000
-  0x1000 cfa=rsp+8 ra=[cfa-8]
-  0x1004 cfa=rsp+16 ra=[cfa-8]
-fn 0x1020..0x1030
-  0x1020 cfa=rsp+8 ra=[cfa-8]
-";
+use crate::hostile::written;
 
 /// A field of the file, and its values in the model.
 struct ModelField {
@@ -97,28 +89,22 @@ fn ask(file: &[u8], addresses: &[u64]) -> usize {
     found
 }
 
-fn written() -> Vec<u8> {
-    const CALLS: [u8; 16] = [
-        0xff, 0xd0, 0xe8, 0, 0, 0, 0, 0xff, 0xd0, 0x90, 0x90, 0xff, 0xd0, 0x90, 0x90, 0x90,
-    ];
-    let code = ExecutableCode {
-        ranges: vec![(Vaddr(0x1000), &CALLS), (Vaddr(0x1020), &CALLS)],
-    };
-    check(&text::parse(TEXT).unwrap(), &code)
-}
-
 /// The addresses: the first of each piece and those beside, and the ends of bucket and page.
 const ADDRESSES: [u64; 8] = [
     0xfff, 0x1000, 0x1001, 0x1004, 0x101f, 0x1020, 0x13ff, 0xffff,
 ];
+
+/// How many numbers lie before a page.
+const COUNTS: &[u64] = &[0, 1, 2, 3, 0xffff_ffff];
+
+/// How many of a page's numbers lie before a bucket.
+const BOUNDS: &[u64] = &[0, 1, 2, 3, 0x400, 0xffff];
 
 /// Both bounds of the bucket at 0x1000: two bytes for each of the buckets before.
 const BUCKET: usize = 4 * 2;
 
 #[test]
 fn from_every_index_to_a_record() {
-    const COUNTS: &[u64] = &[0, 1, 2, 3, 0xffff_ffff];
-    const BOUNDS: &[u64] = &[0, 1, 2, 3, 0x400, 0xffff];
     const STARTS: &[u64] = &[0, 0x1000, 0x1004, 0x1020, 0xffff];
     let fields = [
         field(b"PPGS", 0, 4, COUNTS),
@@ -155,8 +141,6 @@ fn from_every_record_to_a_row_and_an_entry() {
 
 #[test]
 fn from_every_index_to_a_step() {
-    const COUNTS: &[u64] = &[0, 1, 2, 3, 0xffff_ffff];
-    const BOUNDS: &[u64] = &[0, 1, 2, 3, 0x400, 0xffff];
     const STEPS: &[u64] = &[0, 1, 511, 512, 0x7fff, 0xffff];
     let fields = [
         field(b"CPGS", 0, 4, COUNTS),
