@@ -40,6 +40,12 @@ fn functions(output: &TextOutput) -> Vec<&str> {
     function.collect()
 }
 
+/// The same from a function on, whatever its mark.
+fn functions_from<'o>(first: &str, output: &'o TextOutput) -> Vec<&'o str> {
+    let chain = functions(output).into_iter();
+    chain.skip_while(|name| !name.starts_with(first)).collect()
+}
+
 /// The addresses of all frames.
 fn addresses(output: &TextOutput) -> Vec<&str> {
     let lines = output.out.lines();
@@ -139,25 +145,15 @@ fn code_made_at_run_time_has_callers_and_names() {
     std::fs::write(&map, format!("{start} 16 made::here\n")).unwrap();
     let [plain, ours] = both(&folder, &["-p", &pid, "-ex", "bt", "-ex", "gcore core"]);
     std::fs::remove_file(&map).unwrap();
-    let chain = functions(&ours);
-    let at = chain
-        .iter()
-        .position(|name| name.starts_with("waits"))
-        .unwrap();
     assert_eq!(
-        chain[at..],
+        functions_from("waits", &ours),
         ["waits", "made::here", "calls [exit path]", "main"],
         "{ours}"
     );
     assert!(!functions(&plain).contains(&"made::here"), "{plain}");
     let [_, core] = both(&folder, &["program", "core", "-ex", "bt"]);
-    let chain = functions(&core);
-    let at = chain
-        .iter()
-        .position(|name| name.starts_with("waits"))
-        .unwrap();
     assert_eq!(
-        chain[at..],
+        functions_from("waits", &core),
         ["waits", "??", "calls [exit path]", "main"],
         "{core}"
     );
@@ -192,7 +188,9 @@ fn damaged_stacks_are_those_of_gdb() {
         let [plain, ours] = both(&folder, &arguments);
         assert!(!addresses(&plain).is_empty(), "{}: {plain}", case.name);
         // gdb gives up where it cannot evaluate a row.
-        if !addresses(&ours).starts_with(&addresses(&plain)) {
+        let gives_up = plain.err.contains("gdb.error");
+        let goes_on = gives_up && addresses(&ours).starts_with(&addresses(&plain));
+        if addresses(&plain) != addresses(&ours) && !goes_on {
             assert!(
                 ours.out.contains(" [repaired]") && ours.out.contains(" main "),
                 "{}: {plain}{ours}",
