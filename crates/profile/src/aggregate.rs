@@ -1,8 +1,8 @@
 //! Sums over samples: lists and call trees.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
+use crate::intern::FastMap;
 use crate::model::{ProcessId, Profile, ProfileSample, ThreadId};
 use crate::names::{FrameCertainty, FunctionId, NamedProfile, StackFunction};
 use crate::output::View;
@@ -11,8 +11,7 @@ use crate::stacks::StackId;
 use crate::wait::{WaitReason, WaitReasons};
 
 /// The weight of each stack of these samples.
-#[must_use]
-pub fn weights(samples: &[&ProfileSample]) -> HashMap<StackId, u64> {
+fn weights(samples: &[&ProfileSample]) -> FastMap<StackId, u64> {
     sums(samples.iter().map(|sample| (sample.stack, sample.weight)))
 }
 
@@ -47,8 +46,8 @@ pub(crate) fn innermost_weights(view: &View<'_>) -> Vec<StackWeight> {
 }
 
 /// As [`weights`], with the number of samples.
-pub(crate) fn stack_weights(samples: &[&ProfileSample]) -> HashMap<StackId, StackWeight> {
-    let mut sums: HashMap<StackId, StackWeight> = HashMap::new();
+pub(crate) fn stack_weights(samples: &[&ProfileSample]) -> FastMap<StackId, StackWeight> {
+    let mut sums: FastMap<StackId, StackWeight> = FastMap::default();
     for sample in samples {
         sums.entry(sample.stack).or_default().add(StackWeight {
             weight: sample.weight,
@@ -58,8 +57,8 @@ pub(crate) fn stack_weights(samples: &[&ProfileSample]) -> HashMap<StackId, Stac
     sums
 }
 
-fn sums<K: Eq + Hash>(weights: impl Iterator<Item = (K, u64)>) -> HashMap<K, u64> {
-    let mut sums = HashMap::new();
+fn sums<K: Eq + Hash>(weights: impl Iterator<Item = (K, u64)>) -> FastMap<K, u64> {
+    let mut sums = FastMap::default();
     for (key, weight) in weights {
         let sum: &mut u64 = sums.entry(key).or_default();
         *sum = sum.saturating_add(weight);
@@ -73,6 +72,17 @@ pub fn total(samples: &[&ProfileSample]) -> u64 {
     samples
         .iter()
         .fold(0, |sum, sample| sum.saturating_add(sample.weight))
+}
+
+/// The number of these samples whose innermost frame is in code made at run time that has no name.
+#[must_use]
+pub fn unnamed(named: &NamedProfile<'_>, samples: &[&ProfileSample]) -> u64 {
+    let stacks = named.profile.stacks();
+    let is_unnamed = |sample: &&&ProfileSample| {
+        let node = stacks.node(sample.stack);
+        node.is_some_and(|node| named.is_unnamed(node.frame))
+    };
+    samples.iter().filter(is_unnamed).count() as u64
 }
 
 /// The weight of a function, a module or a thread.
@@ -217,7 +227,7 @@ impl<K> WeightEntry<K> {
 fn numbered<K: Copy + Eq + Hash>(
     keys: impl Iterator<Item = K>,
 ) -> (Vec<usize>, Vec<WeightEntry<K>>) {
-    let mut ids = HashMap::new();
+    let mut ids = FastMap::default();
     let mut all = Vec::new();
     let number = |key| {
         *ids.entry(key).or_insert_with(|| {

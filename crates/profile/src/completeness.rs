@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
+use crate::intern::FastMap;
 use crate::model::{
     CodeLocation, FrameEvidence, FrameId, Meta, ModuleId, Profile, ProfileFrame, ProfileModule,
     ProfileRate, ProfileSample, StackEnd,
@@ -72,15 +73,12 @@ impl Completeness {
     #[must_use]
     pub fn new(profile: &Profile, samples: &[&ProfileSample]) -> Completeness {
         let mut count = CompletenessCounter::default();
-        let mut ends: Vec<(StackId, StackEnd)> = (samples.iter())
-            .map(|sample| (sample.stack, sample.end))
-            .collect();
-        ends.sort_unstable();
-        for equal in ends.chunk_by(|one, other| one == other) {
-            if let Some((stack, end)) = equal.first() {
-                let samples = equal.len() as u64;
-                count.add(profile.stacks(), profile.frames(), *stack, *end, samples);
-            }
+        let mut ends: FastMap<(StackId, StackEnd), u64> = FastMap::default();
+        for sample in samples {
+            *ends.entry((sample.stack, sample.end)).or_default() += 1;
+        }
+        for ((stack, end), samples) in ends {
+            count.add(profile.stacks(), profile.frames(), stack, end, samples);
         }
         profile
             .lost()

@@ -321,6 +321,12 @@ impl<'a> NamedProfile<'a> {
         self.has_name.get(frame.0 as usize) == Some(&true)
     }
 
+    /// Whether a frame is in code made at run time that has no name.
+    #[must_use]
+    pub fn is_unnamed(&self, frame: FrameId) -> bool {
+        !self.has_name(frame) && self.module_of(frame) == ANONYMOUS
+    }
+
     /// The offset of a frame from the start of the function that contains its code, in bytes;
     /// `None` if unknown.
     #[must_use]

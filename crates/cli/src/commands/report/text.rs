@@ -7,8 +7,7 @@ use std::path::Path;
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
-    ANONYMOUS, Completeness, FunctionId, GroupedDigits, ProfileFunction, ProfileRate,
-    ProfileSample, StackFunction,
+    Completeness, FunctionId, GroupedDigits, ProfileFunction, ProfileRate, StackFunction,
 };
 
 use super::{percent, total};
@@ -100,21 +99,11 @@ impl Page<'_> {
         for advice in completeness.advice() {
             writeln!(self.out, "  {}", EscapedText(&advice.to_string()))?;
         }
-        if let Some(advice) = completeness.unnamed_code_advice(self.unnamed()) {
+        let unnamed = aggregate::unnamed(self.view.named, &self.view.samples);
+        if let Some(advice) = completeness.unnamed_code_advice(unnamed) {
             writeln!(self.out, "  {advice}")?;
         }
         Ok(())
-    }
-
-    /// The number of samples in code made at run time that has no name.
-    fn unnamed(&self) -> u64 {
-        let named = self.view.named;
-        let is_unnamed = |sample: &&&ProfileSample| {
-            let mut frames = named.profile.stacks().frames(sample.stack);
-            let is_anonymous = |id| named.module_of(id) == ANONYMOUS && !named.has_name(id);
-            frames.next().is_some_and(is_anonymous)
-        };
-        self.view.samples.iter().filter(is_unnamed).count() as u64
     }
 
     /// A weight with its unit.
