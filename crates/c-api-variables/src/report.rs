@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use unspool_display_values::{
     ArgTables, ArgText, DebugInfo, DebugInfoFiles, FrameValues, FunctionValues, ValueQuery,
@@ -114,7 +115,9 @@ pub fn report(
     let stacks = || std::iter::once(&stack);
     let tables = ArgTables::load(&space, stacks(), |file| {
         let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
-        store.find_arguments(file, &debug, &mut notices)
+        store
+            .find_arguments(file, &debug, &mut notices)
+            .map(Rc::new)
     });
     let files = DebugInfoFiles::open(&space, stacks(), None);
     let described = DebugInfo::read(&files);

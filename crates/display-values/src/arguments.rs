@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use unspool_arg_table::{ArgUnavailable, TableParameter, ValueCertainty, read_argument};
 use unspool_dwarf_types::variables::VariableUnavailable;
@@ -63,7 +64,7 @@ impl ValueOrigin {
 /// The argument tables of some stacks' modules.
 #[derive(Default)]
 pub struct ArgTables {
-    by_module: HashMap<PathBuf, Option<ArgumentTable>>,
+    by_module: HashMap<PathBuf, Option<Rc<ArgumentTable>>>,
 }
 
 impl ArgTables {
@@ -71,7 +72,7 @@ impl ArgTables {
     pub fn load<'s>(
         unwinder: &SnapshotUnwinder<'_>,
         stacks: impl Iterator<Item = &'s CallStack>,
-        mut table: impl FnMut(&ElfFile) -> Option<ArgumentTable>,
+        mut table: impl FnMut(&ElfFile) -> Option<Rc<ArgumentTable>>,
     ) -> ArgTables {
         let mut tables = ArgTables::default();
         for frame in stacks.flat_map(|stack| &stack.frames) {

@@ -34,6 +34,8 @@ use crate::symbols::Symbols;
 ///
 /// Sections of a relocatable file have no addresses: they are laid out one after another, `.text`
 /// first at 0, the others in the order of the section headers, each aligned as its header asks.
+/// If a loader has written addresses into the section headers, as JIT compilers do in files that
+/// they register with debuggers, these hold, and sections without one are not loaded.
 /// Undefined symbols get addresses of their own behind the last section. Every address that this
 /// crate takes or returns for such a file is in that layout.
 #[derive(Debug)]

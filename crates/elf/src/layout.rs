@@ -11,9 +11,10 @@ const MAX_ADDRESS_64: u64 = 1 << 47;
 /// The gap before undefined symbols: large enough that no pc is taken for one of them.
 const PAGE_BYTES: u64 = 4096;
 
-/// Gives every allocated section its address: `.text` first at 0, then the others in order. A
-/// section that does not fit (its header is wrong) loses `SHF_ALLOC`. Returns the first unused
-/// address after all sections.
+/// Gives every allocated section its address: `.text` first at 0, then the others in order. If a
+/// loader has placed sections, they keep their addresses, and the others are not loaded. A section
+/// that does not fit (its header is wrong) or is not loaded loses `SHF_ALLOC`. Returns the first
+/// unused address after all sections.
 pub(crate) fn assign_addresses(
     sections: &mut [Shdr],
     names: &[u8],
@@ -23,8 +24,18 @@ pub(crate) fn assign_addresses(
         AddressSize::W32 => address_size.mask(),
         AddressSize::W64 => MAX_ADDRESS_64,
     };
-    let is_text = |s: &Shdr| is_string_at(names, s.name, b".text");
     let mut next = 0;
+    if sections.iter().any(|s| s.is_allocated() && s.addr != 0) {
+        for section in sections.iter_mut().filter(|s| s.is_allocated()) {
+            let end = section.addr.checked_add(section.size);
+            match end.filter(|end| section.addr != 0 && *end <= limit) {
+                Some(end) => next = next.max(end),
+                None => section.flags &= !elf::SHF_ALLOC.0,
+            }
+        }
+        return after(next);
+    }
+    let is_text = |s: &Shdr| is_string_at(names, s.name, b".text");
     if let Some(text) = sections.iter_mut().find(|s| s.is_allocated() && is_text(s)) {
         next = place_one(text, next, limit);
     }
@@ -36,7 +47,13 @@ pub(crate) fn assign_addresses(
             next = place_one(section, next, limit);
         }
     }
-    next.next_multiple_of(PAGE_BYTES).saturating_add(PAGE_BYTES)
+    after(next)
+}
+
+/// The first address for undefined symbols.
+fn after(sections: u64) -> u64 {
+    let end = sections.checked_next_multiple_of(PAGE_BYTES);
+    end.unwrap_or(sections).saturating_add(PAGE_BYTES)
 }
 
 fn place_one(section: &mut Shdr, next: u64, limit: u64) -> u64 {
@@ -129,5 +146,18 @@ mod tests {
         assign_addresses(&mut sections, b"\0", AddressSize::W64);
         assert_eq!(sections.map(|s| s.is_allocated()), [false, true, true]);
         assert_eq!(sections[2].addr, 4);
+    }
+
+    /// As in the object files that LLVM's JIT compilers register with debuggers.
+    #[test]
+    fn placed_sections_keep_their_addresses() {
+        let names = b"\0.text\0.other\0";
+        let mut sections = [section(1, 5, 16), section(7, 3, 1), section(7, 9, 1)];
+        sections[0].addr = 0x7000;
+        sections[2].addr = u64::MAX - 4;
+        let externals = assign_addresses(&mut sections, names, AddressSize::W64);
+        let allocated = sections.each_ref().map(Shdr::is_allocated);
+        assert_eq!((allocated, externals), ([true, false, false], 0x9000));
+        assert_eq!(sections[0].addr, 0x7000);
     }
 }

@@ -3,6 +3,7 @@
 use object::elf::{self, Sym32, Sym64};
 use object::read::elf::Sym;
 use object::{Endianness, pod};
+use unspool_rows::Vaddr;
 use unspool_rows::arch::AddressSize;
 
 use crate::elf::{ElfFile, string_at};
@@ -177,6 +178,26 @@ fn extended_indices(file: &ElfFile, symbols: usize) -> Option<usize> {
 }
 
 impl ElfFile {
+    /// The link-time address of the first variable that a symbol table names so. Each call reads
+    /// the tables.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<Vaddr> {
+        let mut tables = self.indices(|_, header| {
+            let kinds = [elf::SHT_SYMTAB, elf::SHT_DYNSYM];
+            kinds.iter().any(|kind| header.is(*kind))
+        });
+        tables.find_map(|index| {
+            let table = SymbolTable::from_section(self, index).ok()?;
+            let symbols = (0..table.len()).filter_map(|index| table.get(index));
+            let mut variables = symbols.filter(|symbol| symbol.kind == elf::STT_OBJECT);
+            let found = variables.find(|symbol| {
+                matches!(symbol.section, DefiningSection::Section(_))
+                    && table.name(symbol, name.len() + 1) == name.as_bytes()
+            })?;
+            Some(Vaddr(found.value))
+        })
+    }
+
     /// The bytes of a section, if it has one of these types.
     fn table(&self, index: usize, kinds: &[elf::SectionType]) -> Result<&[u8], ModuleError> {
         match self.section_header(index) {

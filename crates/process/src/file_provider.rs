@@ -1,5 +1,6 @@
 //! The file behind a mapping, which a live process and a core file find in different ways.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,12 @@ pub trait FileProvider {
     ///
     /// There is no such file, or none that is certainly the same.
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem>;
+
+    /// Opens a mapped file that is not a module, at its beginning; `None` unless it is certainly
+    /// the mapped one.
+    fn other_file(&self, _mapping: &Mapping) -> Option<File> {
+        None
+    }
 }
 
 /// Why the file of a mapping is not used.
@@ -96,6 +103,11 @@ fn build_ids(mapped: Option<&BuildId>, on_disk: Option<&BuildId>) -> String {
 impl FileProvider for Process {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
         identified_file(self, mapping, self.open_mapped_file(mapping))
+    }
+
+    fn other_file(&self, mapping: &Mapping) -> Option<File> {
+        let opened = self.open_mapped_file(mapping).ok()?;
+        (opened.identity == FileIdentity::Same).then_some(opened.file)
     }
 }
 

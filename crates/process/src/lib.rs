@@ -34,6 +34,8 @@ mod error;
 pub mod file_provider;
 #[cfg(feature = "ptrace")]
 mod futex;
+pub mod generated_code;
+mod jit_interface;
 mod little_endian;
 #[cfg(feature = "ptrace")]
 mod live;

@@ -10,6 +10,7 @@ use unspool_rows::{Abi, Arch, Endian, Memory, Register, RuntimeAddr};
 
 use crate::maps::{Mapping, Mappings};
 use crate::surroundings::ProcFiles;
+use crate::unstopped::RunningMemory;
 use crate::{
     AuxVector, MappedFile, NoRegisters, ProcessError, Signal, Snapshot, Thread, mapped_file,
     procfs, registers,
@@ -77,6 +78,7 @@ pub struct Process {
     auxv: AuxVector,
     executable: Option<PathBuf>,
     memory: ProcessMemory,
+    current_memory: RunningMemory,
     signal: Option<Signal>,
     pac_mask: u64,
     stop: RefCell<StopState>,
@@ -171,6 +173,7 @@ impl Process {
             auxv: around.auxv,
             executable: around.executable,
             memory,
+            current_memory: RunningMemory(reader.unsigned_abs()),
             signal: None,
             pac_mask: stopped.pac_mask,
             stop: RefCell::new(StopState::Active {
@@ -290,6 +293,10 @@ impl Snapshot for Process {
 
     fn memory(&self) -> &dyn Memory {
         &self.memory
+    }
+
+    fn current_memory(&self) -> &dyn Memory {
+        &self.current_memory
     }
 
     fn signal(&self) -> Option<&Signal> {

@@ -32,6 +32,12 @@ pub trait Snapshot {
     /// The memory.
     fn memory(&self) -> &dyn Memory;
 
+    /// The memory as it is now, for what processes write once: [`Snapshot::memory`] may have only
+    /// what was read while the process was stopped.
+    fn current_memory(&self) -> &dyn Memory {
+        self.memory()
+    }
+
     /// The signal that stopped the process for good, if there was one.
     fn signal(&self) -> Option<&Signal> {
         None

@@ -5,8 +5,9 @@
 //! lists it, so that a table can be made once the process runs again.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,11 +15,13 @@ use std::sync::Arc;
 use unspool_elf::{ElfFile, ModuleError, SegmentMapping};
 use unspool_rows::memory::{Unreadable, UnreadableReason};
 use unspool_rows::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, Vaddr};
+use unspool_symbols::JitCode;
 use unspool_table_store::{Store, StoreError, TableOrigin};
 
 use crate::file_provider::{FileProblem, FileProvider};
+use crate::generated_code::GeneratedCode;
 use crate::maps::{Device, Mapping};
-use crate::{Snapshot, Thread};
+use crate::{Snapshot, Thread, jit_interface};
 use unspool_unwind::{
     AnonymousCode, Cursor, End, Module, Modules, NoRow, Step, StepInfo, SynthesizedRows,
 };
@@ -48,6 +51,10 @@ pub struct SnapshotUnwinder<'p> {
     store: &'p Store,
     slots: Vec<OnceCell<OpenResult>>,
     opened: RefCell<BTreeMap<MappedFileId, Rc<OpenModule>>>,
+    /// What the process says about generated code, once a walk needs it.
+    generated: OnceCell<GeneratedCode>,
+    /// Code that the process has registered with debuggers, by its first address, with its end.
+    registered: OnceCell<BTreeMap<RuntimeAddr, (RuntimeAddr, OpenResult)>>,
     /// By page: whether its code differs from the file's.
     differing: RefCell<BTreeMap<u64, bool>>,
     anonymous_code: AnonymousCode<&'p dyn Memory>,
@@ -192,6 +199,8 @@ impl<'p> SnapshotUnwinder<'p> {
             store,
             slots: (0..count).map(|_| OnceCell::new()).collect(),
             opened: RefCell::new(BTreeMap::new()),
+            generated: OnceCell::new(),
+            registered: OnceCell::new(),
             differing: RefCell::new(BTreeMap::new()),
             anonymous_code: AnonymousCode::new(snapshot.memory(), snapshot.abi()),
             notices: RefCell::new(Vec::new()),
@@ -303,6 +312,17 @@ impl<'p> SnapshotUnwinder<'p> {
         })
     }
 
+    /// The code of a frame that the process has generated, and described in a jitdump.
+    #[must_use]
+    pub fn generated_code(&self, code: CodeAddr) -> Option<&JitCode> {
+        self.generated().codes.current(code.lookup())
+    }
+
+    fn generated(&self) -> &GeneratedCode {
+        let read = || GeneratedCode::read(self.snapshot, self.files);
+        self.generated.get_or_init(read)
+    }
+
     /// The file at an address, if it cannot be used.
     #[must_use]
     pub fn unusable(&self, addr: RuntimeAddr) -> Option<UnusableFile<'_>> {
@@ -360,10 +380,55 @@ impl<'p> SnapshotUnwinder<'p> {
 
     fn slot(&self, addr: RuntimeAddr) -> Option<&OpenResult> {
         let (at, mapping) = self.mapping(addr)?;
-        if !mapping.may_execute() || mapping.is_anonymous() {
+        if !mapping.may_execute() {
             return None;
         }
-        Some(self.slots.get(at)?.get_or_init(|| self.open(mapping)))
+        let slot = self.slots.get(at).filter(|_| !mapping.is_anonymous());
+        let opened = slot.map(|slot| slot.get_or_init(|| self.open(mapping)));
+        // A JIT compiler may map a file of its own at two places.
+        match opened {
+            Some(Ok(_)) => opened,
+            _ => self.registered(addr).or(opened),
+        }
+    }
+
+    /// The file with the code at an address that the process has registered with debuggers.
+    fn registered(&self, addr: RuntimeAddr) -> Option<&OpenResult> {
+        let all = self.registered.get_or_init(|| self.registered_code());
+        let (_, (end, file)) = all.range(..=addr).next_back()?;
+        (addr < *end).then_some(file)
+    }
+
+    fn registered_code(&self) -> BTreeMap<RuntimeAddr, (RuntimeAddr, OpenResult)> {
+        let memory = self.snapshot.current_memory();
+        let descriptors = self.mappings_of_files().filter_map(|mapping| {
+            let file = self.files.file(mapping).ok()?;
+            let descriptor = file.variable(jit_interface::DESCRIPTOR)?;
+            let bias = file.load_bias(&self.segment_mapping(mapping))?;
+            Some(bias.to_runtime(descriptor))
+        });
+        let files = descriptors.flat_map(|at| jit_interface::registered_files(memory, at));
+        let mut all = BTreeMap::new();
+        for file in files {
+            let ranges = file.executable_ranges();
+            let name = PathBuf::from("[jit]");
+            let module = OpenModule::new(file, name, None, self.store, &mut Vec::new());
+            let (module, bias) = (Rc::new(module), LoadBias(0));
+            for Range { start, end } in ranges {
+                let end = bias.to_runtime(end);
+                let module = Ok((Rc::clone(&module), bias));
+                all.insert(bias.to_runtime(start), (end, module));
+            }
+        }
+        all
+    }
+
+    /// One mapping with code of each file.
+    fn mappings_of_files(&self) -> impl Iterator<Item = &'p Mapping> {
+        let mut names = BTreeSet::new();
+        let all = self.snapshot.mappings().iter();
+        let code = all.filter(|mapping| mapping.may_execute() && mapping.path().is_some());
+        code.filter(move |mapping| names.insert(mapping.name.clone()))
     }
 
     /// Whether memory that an object spans has other code than the object's file, in the page of an
@@ -465,14 +530,7 @@ impl<'p> SnapshotUnwinder<'p> {
                 module
             }
         };
-        let segment = SegmentMapping {
-            start: mapping.start,
-            length: mapping.size(),
-            file_offset: mapping.offset,
-            executable: true,
-            page_size: self.page_size(),
-        };
-        let bias = module.file.load_bias(&segment);
+        let bias = module.file.load_bias(&self.segment_mapping(mapping));
         let bias = bias.filter(|bias| {
             mapping.permissions.execute
                 || executes(&module.file, bias.to_vaddr(mapping.start), self.page_size())
@@ -481,6 +539,17 @@ impl<'p> SnapshotUnwinder<'p> {
             path: module.file.path().to_path_buf(),
         })?;
         Ok((module, bias))
+    }
+
+    /// A mapping with code of a file.
+    fn segment_mapping(&self, mapping: &Mapping) -> SegmentMapping {
+        SegmentMapping {
+            start: mapping.start,
+            length: mapping.size(),
+            file_offset: mapping.offset,
+            executable: true,
+            page_size: self.page_size(),
+        }
     }
 
     /// Bytes of code from the file: a core leaves out unchanged ones.
@@ -547,8 +616,10 @@ impl Memory for SnapshotMemory<'_> {
 
 impl Modules for SnapshotUnwinder<'_> {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
-        let (module, bias) = self.slot(addr)?.as_ref().ok()?;
-        (!self.differs(addr)).then(|| module.module(*bias))
+        match self.slot(addr) {
+            Some(Ok((module, bias))) => (!self.differs(addr)).then(|| module.module(*bias)),
+            _ => self.generated().tables.module(addr),
+        }
     }
 
     fn without_module(&self, addr: RuntimeAddr) -> NoRow {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use unspool_elf::SegmentMapping;
 use unspool_process::file_provider::FileProblem;
+use unspool_process::generated_code::JitTables;
 use unspool_process::maps::Mapping;
 use unspool_rows::{Abi, LoadBias, Register, Row, RuntimeAddr, Vaddr};
 use unspool_symbols::JitCode;
 use unspool_unwind::modules::{Module, ModuleSlot, Modules, SynthesizedRows};
 use unspool_unwind::{AnonymousCode, NoRow};
 
-use crate::jit::JitTables;
 use crate::live_files::LiveMemory;
 use crate::module_files::ModuleFile;
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use unspool_elf::{BuildId, DELETED_SUFFIX};
 use unspool_perf_events::{MmapFile, MmapRecord, Record};
 use unspool_process::file_provider::FileProblem;
+use unspool_process::generated_code::is_jitdump;
 use unspool_process::maps::{Device, Mapping, Permissions};
 use unspool_rows::{Abi, LoadBias, RuntimeAddr};
 use unspool_symbols::JitCode;
@@ -205,8 +206,7 @@ impl Processes {
     }
 
     fn note_dump(&mut self, pid: u32, mapping: &Mapping) {
-        let name = mapping.name.as_deref();
-        if name.is_some_and(|name| JitDumps::is_meant(name.as_bytes()))
+        if is_jitdump(mapping)
             && let Some(file) = self.files.other_file(pid, mapping)
         {
             self.dumps.add(pid, file);

@@ -12,6 +12,11 @@ use std::sync::Arc;
 use unspool_rows::RuntimeAddr;
 
 use crate::live_code::LiveCode;
+use crate::perf_map::JitSymbol;
+
+mod reader;
+
+pub use reader::JitDumpReader;
 
 /// `JiTD`, as a number.
 const MAGIC: u32 = 0x4a69_5444;
@@ -533,6 +538,16 @@ impl JitInfo {
 }
 
 impl JitCode {
+    /// Its name and range.
+    #[must_use]
+    pub fn symbol(&self) -> JitSymbol<'_> {
+        JitSymbol {
+            name: &self.info.name,
+            address: self.address,
+            size: self.size,
+        }
+    }
+
     /// The source file and line at an address of this code.
     #[must_use]
     pub fn line(&self, address: RuntimeAddr) -> Option<(&str, u32)> {
@@ -685,6 +700,18 @@ impl JitTimeline {
 
     /// The code at an address and a time. Fast if the times of calls are ascending.
     pub fn get(&mut self, address: RuntimeAddr, time: u64) -> Option<&JitCode> {
+        self.move_to(time);
+        self.current(address)
+    }
+
+    /// The code at an address and the time of the last move.
+    #[must_use]
+    pub fn current(&self, address: RuntimeAddr) -> Option<&JitCode> {
+        self.codes.get(self.live.get(address.0)?)
+    }
+
+    /// Moves to a time: all that was generated until then.
+    pub fn move_to(&mut self, time: u64) {
         let until = self.codes.partition_point(|code| code.time <= time);
         if until < self.next {
             self.live = LiveCode::default();
@@ -696,7 +723,6 @@ impl JitTimeline {
             }
         }
         self.next = until;
-        self.codes.get(self.live.get(address.0)?)
     }
 }
 

@@ -49,8 +49,8 @@ pub use fetch::{Artifact, DownloadError, Fetch};
 pub use file_names::FileNames;
 pub use finder::{ModuleFinder, ModuleIdentity, process_root};
 pub use jitdump::{
-    JitCode, JitCollector, JitDump, JitError, JitHeader, JitInfo, JitLine, JitLineRow, JitLines,
-    JitLoad, JitRecord, JitTimeline, JitUnwinding,
+    JitCode, JitCollector, JitDump, JitDumpReader, JitError, JitHeader, JitInfo, JitLine,
+    JitLineRow, JitLines, JitLoad, JitRecord, JitTimeline, JitUnwinding,
 };
 pub use kernel::{KernelSymbol, KernelSymbols, KernelSymbolsError};
 pub use names::{AddressName, AddressNames, CodeSymbol, InlineFrameRef, ModuleNames};

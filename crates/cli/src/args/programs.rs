@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
+use unspool_elf::{ElfFile, ElfKind};
 
 use super::{Format, TableFormArg, parse_count, parse_seconds};
 
@@ -97,8 +98,8 @@ pub(crate) struct RecordArgs {
     /// Record the arguments of these functions, or of all with `*`.
     ///
     /// FUNCTION records all its arguments; FUNCTION:ARG one, by name or number. Reports and flame
-    /// graphs show a function once for each list of arguments, up to 1,000 lists a function. Needs
-    /// what `unspool stack --args` needs (docs/arguments.md).
+    /// graphs show a function once for each list of arguments, up to 1,000 lists a function. For C
+    /// functions with debugging information or CTF (docs/arguments.md).
     #[arg(long, value_name = "FUNCTION[:ARG],...", value_delimiter = ',', value_parser = parse_wanted)]
     pub(crate) args: Vec<(String, Option<String>)>,
     /// Where stacks are walked.
@@ -106,7 +107,7 @@ pub(crate) struct RecordArgs {
     /// `copy` walks copies of stacks, which the kernel makes up to 64 KiB. `kernel` walks stacks of
     /// up to 1,024 frames where they are, by a BPF program: it needs root, or CAP_BPF, CAP_PERFMON
     /// and CAP_SYS_PTRACE, and Linux 6.9. It walks copies of those that the program cannot finish.
-    /// `auto` is `kernel` where that is possible, else `copy`.
+    /// Use it for stacks deeper than 64 KiB. `auto` is `kernel` where that is possible, else `copy`.
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "copy")]
     pub(crate) unwind: UnwindEngineArg,
     /// The form of tables to unwind by. [default: UNSPOOL_TABLES, or else compact]
@@ -349,12 +350,12 @@ pub(crate) struct StackArgs {
     /// Needs debugging information. A process stands still meanwhile, for two seconds at most.
     #[arg(long, group = "values")]
     pub(crate) locals: bool,
-    /// Show the text that `char *` values point to. A process stands still meanwhile, for two
-    /// seconds at most.
-    #[arg(long, requires = "values")]
+    /// Show the text that `char *` values point to: of arguments, unless `--locals` is given. A
+    /// process stands still meanwhile, for two seconds at most.
+    #[arg(long)]
     pub(crate) strings: bool,
     /// Show equal stacks once, with all their threads. JSON has each thread all the same.
-    #[arg(long, conflicts_with_all = ["values", "registers"])]
+    #[arg(long, conflicts_with_all = ["values", "strings", "registers"])]
     pub(crate) group: bool,
     /// Show all frames of deep stacks.
     ///
@@ -362,7 +363,7 @@ pub(crate) struct StackArgs {
     /// has all.
     #[arg(long)]
     pub(crate) whole: bool,
-    /// Exit with status 1 unless every stack reaches its root without a guess.
+    /// Exit with status 1 if any stack is incomplete or has guessed frames.
     #[arg(long)]
     pub(crate) reliable: bool,
     /// Show functions only: no source lines, no inlined functions.
@@ -428,8 +429,19 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 }
 
 fn parse_stack_pid(text: &str) -> Result<u32, String> {
-    let error = |error| format!("{error}, `unspool stack -- {text}` runs a command");
-    parse_pid(text).map_err(error)
+    parse_pid(text).map_err(|error| {
+        if is_core(text) {
+            format!("`{text}` is a core file: `unspool stack --core {text}` shows its stacks")
+        } else {
+            format!("{error}, `unspool stack -- {text}` runs a command")
+        }
+    })
+}
+
+/// Whether that is the path of a core file.
+fn is_core(path: &str) -> bool {
+    let kind = ElfFile::open(path).map(|file| file.kind());
+    kind.is_ok_and(|kind| kind == ElfKind::Core)
 }
 
 /// A function with recorded arguments, and which of them. Colons within a name are doubled.

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -27,7 +28,7 @@ use unspool_rows::{Arch, Register};
 use unspool_symbols::{
     AddressName, FileNames, JitSymbol, ModuleFinder, NameDetail, PerfMap, Symbolizer, process_root,
 };
-use unspool_table_store::Store;
+use unspool_table_store::{ArgumentTable, Store};
 
 use crate::args::Format;
 use crate::args::programs::StackArgs;
@@ -183,7 +184,9 @@ impl StackReport<'_> {
 
     /// The name of code that is in no file.
     fn generated(&self, frame: &StackFrame) -> Option<JitSymbol<'_>> {
-        self.perf_map.as_ref()?.get(frame.code.lookup())
+        let listed = || self.perf_map.as_ref()?.get(frame.code.lookup());
+        let described = self.stacks.unwinder.generated_code(frame.code);
+        described.map(|code| code.symbol()).or_else(listed)
     }
 }
 
@@ -199,6 +202,7 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
         args,
         store: &store,
         sink,
+        argument_tables: RefCell::default(),
     };
     if let Some(core) = &args.core {
         return stacks.core(core);
@@ -217,6 +221,8 @@ struct StackCommand<'a> {
     args: &'a StackArgs,
     store: &'a Store,
     sink: Sink<'a>,
+    /// By path.
+    argument_tables: RefCell<HashMap<PathBuf, Option<Rc<ArgumentTable>>>>,
 }
 
 impl StackCommand<'_> {
@@ -242,6 +248,14 @@ impl StackCommand<'_> {
     /// Shows a running process; returns whether the result is as requested.
     fn process(&mut self, pid: u32) -> anyhow::Result<bool> {
         let (store, options) = (self.store, self.options());
+        if self.shows_arguments() && options.stays_stopped {
+            // They may have to be built: that is done before the process stands still.
+            let moving = StackOptions {
+                stays_stopped: false,
+                ..options
+            };
+            walk_stacks(pid, store, &moving, |stacks| drop(self.tables(stacks)))?;
+        }
         let subject = StackSubject::Process(pid);
         walk_stacks(pid, store, &options, |stacks| self.finish(&subject, stacks))?
     }
@@ -333,9 +347,14 @@ impl StackCommand<'_> {
         }
     }
 
+    /// Whether arguments are shown: texts alone are theirs.
+    fn shows_arguments(&self) -> bool {
+        self.args.args || self.args.strings && !self.args.locals
+    }
+
     /// Whether arguments or variables are shown.
     fn shows_values(&self) -> bool {
-        self.args.args || self.args.locals
+        self.shows_arguments() || self.args.locals
     }
 
     /// Prints a report and builds missing tables; returns whether the stacks are as requested.
@@ -344,11 +363,16 @@ impl StackCommand<'_> {
         subject: &StackSubject<'_>,
         stacks: &ProcessStacks<'_>,
     ) -> anyhow::Result<bool> {
-        let tables = self.args.args.then(|| self.tables(stacks));
+        let tables = self.shows_arguments().then(|| self.tables(stacks));
         let root = subject.root();
         let files = self.shows_values();
-        let finder = self.finder(subject, stacks);
         let files = files.then(|| {
+            let finder = self.finder(subject);
+            let finder = if stacks.is_stopped() {
+                finder.offline()
+            } else {
+                finder
+            };
             DebugInfoFiles::open_by(&finder, stacks.unwinder, stacks.stacks(), root.as_deref())
         });
         let described = files.as_ref().map(DebugInfo::read);
@@ -362,8 +386,8 @@ impl StackCommand<'_> {
             stacks,
             read: RefCell::default(),
             stopped: None,
-            perf_map: subject.perf_map(stacks),
-            names: self.names(stacks, finder.clone(), root.as_deref()),
+            perf_map: None,
+            names: FileNames::default(),
             query: ValueQuery {
                 snapshot: stacks.snapshot,
                 unwinder: stacks.unwinder,
@@ -378,6 +402,8 @@ impl StackCommand<'_> {
             is_whole: self.args.whole || self.args.format == Format::Json,
         };
         report.read_and_resume();
+        report.perf_map = subject.perf_map(stacks);
+        report.names = self.names(stacks, self.finder(subject), root.as_deref());
         if let Some(process) = stacks.released() {
             output::notice(&format_args!(
                 "process {}: let go after {} s: what was not read by then is not shown",
@@ -402,7 +428,13 @@ impl StackCommand<'_> {
 
     /// The argument tables of the modules of frames; missing ones are built.
     fn tables(&self, stacks: &ProcessStacks<'_>) -> ArgTables {
-        let table = |file: &ElfFile| table_of_arguments(file, self.store);
+        let table = |file: &ElfFile| {
+            let mut known = self.argument_tables.borrow_mut();
+            let table = known.entry(file.path().to_path_buf());
+            table
+                .or_insert_with(|| table_of_arguments(file, self.store).map(Rc::new))
+                .clone()
+        };
         let tables = ArgTables::load(stacks.unwinder, stacks.stacks(), table);
         if tables.is_empty() {
             output::notice(
@@ -420,14 +452,12 @@ impl StackCommand<'_> {
         }
     }
 
-    /// Finds debug files. Nothing is downloaded while a process stands still, as a command at its
-    /// fatal signal does.
-    fn finder(&self, subject: &StackSubject<'_>, stacks: &ProcessStacks<'_>) -> ModuleFinder {
+    /// Finds debug files. Nothing is downloaded while a command stands still at its fatal signal.
+    fn finder(&self, subject: &StackSubject<'_>) -> ModuleFinder {
         let finder = ModuleFinder::from_environment();
-        if stacks.is_stopped() || matches!(subject, StackSubject::Command(..)) {
-            finder.offline()
-        } else {
-            finder
+        match subject {
+            StackSubject::Command(..) => finder.offline(),
+            StackSubject::Process(_) | StackSubject::Core(_) => finder,
         }
     }
 

@@ -6,6 +6,8 @@ use crate::stack::build::{BuiltProgram, MUSL, MUSL_SHARED};
 use crate::stack::compare::{ComparedFrame, REGISTERS, has_functions};
 use crate::stack::debugger::{eu_stack, gdb, gdb_process, parse_gdb};
 use crate::stack::run::{ready, start};
+use unspool_testing::{Finish as _, tool};
+
 use crate::stack::unspool::{PrintedStack, report, report_core, stack};
 
 /// The only thread of a process, which is the program's first.
@@ -35,6 +37,46 @@ fn code_in_anonymous_memory_shows_its_caller() {
     fs::remove_file(map).unwrap();
     assert!(named.contains("  made code+0xa  [generated]\n"), "{named}");
     let core = running.dump_core(&program.directory);
+    let recorded = report_core(&program.directory, &core, program.path());
+    assert_eq!(
+        recorded.threads.values().next().unwrap().frames,
+        found.frames
+    );
+}
+
+/// Code of an object file in memory that is registered with debuggers has names, lines and rows: live and in a core.
+#[test]
+fn registered_code_is_a_module() {
+    let program = BuiltProgram::build("registered.c", &["-O2"]);
+    // It overwrites its frame pointer.
+    let source = "void made(void (*f)(void)) {\n  __asm__ volatile (\"mov $85, %%ebp\" ::: \"rbp\");\n  f();\n  \
+                  __asm__ volatile (\"\");\n}\n";
+    fs::write(program.directory.join("made.c"), source).unwrap();
+    let options = ["-g", "-O1", "-fcf-protection=none", "-c", "made.c"];
+    let built = tool("gcc")
+        .args(options)
+        .current_dir(&program.directory)
+        .finish();
+    assert!(built.status.success(), "{built}");
+    let running = ready(&program, &["made.o"]);
+    let found = only_stack(&program, running.pid());
+    assert!(has_functions(&found, &["waits", "made", "main", "_start"]));
+    assert!(found.guesses().is_empty(), "{found:?}");
+    let pid = running.pid().to_string();
+    let printed = stack(&program.directory, &[&pid]).out;
+    assert!(
+        printed.contains(" at ") && printed.contains("made.c:3  [[jit]+0x"),
+        "{printed}"
+    );
+    let core = program.directory.path().join("gdb.core");
+    let names = |frames: &[ComparedFrame]| -> Vec<String> {
+        let names = frames
+            .iter()
+            .filter_map(|frame| frame.names.last().cloned());
+        names.skip(1).take(3).collect()
+    };
+    let gdb = &gdb_process(running.pid(), &core)[&running.pid()];
+    assert_eq!(names(gdb), names(&found.frames));
     let recorded = report_core(&program.directory, &core, program.path());
     assert_eq!(
         recorded.threads.values().next().unwrap().frames,
