@@ -141,12 +141,12 @@ impl Completeness {
     }
 }
 
-/// The summary line of a recording or a report: "99.97 % of 17,535 stacks reach a root; 5
+/// The summary line of a recording or a report: "99.97 % of 17,535 stacks are complete; 5
 /// incomplete: 3 no unwind table in libfoo.so+0x1234, 2 stack copy too short".
 #[derive(Debug, Clone, Copy)]
 pub struct CompletenessSummary<'a>(&'a Completeness);
 
-/// The start of that line, without reasons and numbers: "99.97 % of 17,535 stacks reach a root".
+/// The start of that line, without reasons and numbers: "99.97 % of 17,535 stacks are complete".
 #[derive(Debug, Clone, Copy)]
 pub struct Headline<'a>(&'a Completeness);
 
@@ -156,12 +156,12 @@ impl fmt::Display for Headline<'_> {
         let stacks = of.stacks();
         match stacks {
             0 => write!(f, "no stacks of programs")?,
-            1 => write!(f, "{} of 1 stack reaches a root", share(of.complete, 1))?,
+            1 => write!(f, "{} of 1 stack is complete", share(of.complete, 1))?,
             _ => {
                 let complete = share(of.complete, stacks);
                 write!(
                     f,
-                    "{complete} of {} stacks reach a root",
+                    "{complete} of {} stacks are complete",
                     GroupedDigits(stacks)
                 )?;
             }
@@ -170,7 +170,7 @@ impl fmt::Display for Headline<'_> {
             let spliced = share(of.spliced, stacks);
             write!(
                 f,
-                ", {spliced} by frames spliced in beyond the copied stack"
+                ", {spliced} more by frames spliced in beyond the copied stack"
             )?;
         }
         Ok(())

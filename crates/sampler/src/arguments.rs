@@ -72,7 +72,7 @@ pub enum UnmatchedRequest {
     Function(String),
     /// It has no type.
     #[error(
-        "--args: the parameters of `{0}` are not known: build with -g, or with gcc -gctf and `unspool ctf link --into`"
+        "--args: the parameters of `{0}` are not known: those of C functions are by -g, or by gcc -gctf and `unspool ctf link --into`; those of C++ and Rust are not recorded"
     )]
     Type(String),
     /// It has no such parameter.

@@ -21,7 +21,7 @@ expect '' dpkg --install ./*.deb
 expect '^unspool [0-9]' unspool --version
 expect ' 0 differences' unspool verify /usr/bin
 expect 'unspool report' unspool record -o profile unspool verify /usr/bin
-expect '^\(100\|9[0-9].*\) % of .* stacks reach a root' unspool report profile
+expect '^\(100\|9[0-9].*\) % of .* stacks are complete' unspool report profile
 expect '' unspool doctor
 [ -s /usr/share/man/man1/unspool-record.1.gz ]
 expect '' bash -n /usr/share/bash-completion/completions/unspool

@@ -8,26 +8,37 @@ use std::process::ExitCode;
 use serde_json::json;
 use unspool_profile::aggregate::{self, Direction};
 use unspool_profile::output::{View, flamegraph, html};
-use unspool_profile::{CodeLimits, NamedProfile, ProfileFunction};
+use unspool_profile::{CodeLimits, NamedProfile, Profile, ProfileFunction, ProfileNames};
+use unspool_symbols::{NameDetail, Symbolizer};
 
 use super::report::{
-    detail, graph, load, look_up_names, percent, sampled_code, text_width, total, view, write_to,
+    detail, graph, load, look_up_names, percent, sampled_code, text_width, total, view,
+    weight_text, without_files, write_to,
 };
 use crate::args::profiles::{DiffArgs, DiffFormat};
 use crate::commands::recording::status;
 use crate::output::{self, JsonLayout};
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let before_path = args
-        .before
-        .as_deref()
-        .unwrap_or(Path::new("unspool.prof.old"));
+    let default = Path::new("unspool.prof.old");
+    let before_path = args.before.as_deref().unwrap_or(default);
+    anyhow::ensure!(
+        args.before.is_some() || before_path.exists(),
+        "no {} here: record twice, or name two profiles",
+        default.display()
+    );
     let after_path = args.after.as_deref().unwrap_or(Path::new("unspool.prof"));
     let (before, is_whole_before) = load(before_path, &args.output_args.filters)?;
     let (after, is_whole_after) = load(after_path, &args.output_args.filters)?;
+    let [one, other] = [&before, &after].map(|profile| &*profile.meta().event.name);
+    anyhow::ensure!(
+        one == other,
+        "{} counts {one}, {} {other}: they cannot be compared",
+        before_path.display(),
+        after_path.display()
+    );
     let detail = detail(&args.output_args.filters);
-    let before_names = look_up_names(&before, detail);
-    let after_names = look_up_names(&after, detail);
+    let [before_names, after_names] = comparable_names([&before, &after], detail);
     let (before, after) = (
         NamedProfile::new(&before, &before_names),
         NamedProfile::new(&after, &after_names),
@@ -39,7 +50,10 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let has_samples = !before.samples.is_empty() && !after.samples.is_empty();
     write_to(&args.output_args.output, |out| {
         match args.output_args.format {
-            DiffFormat::Text => text(out, &changes(&before, &after), args),
+            DiffFormat::Text => {
+                amounts(out, &before, &after)?;
+                text(out, &changes(&before, &after), args)
+            }
             DiffFormat::Json => json(out, &changes(&before, &after)),
             DiffFormat::Html => {
                 let (source_args, filters) = (&args.source_args, &args.output_args.filters);
@@ -54,6 +68,24 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         }
     })?;
     Ok(status(is_whole_before && is_whole_after && has_samples))
+}
+
+/// The names of two profiles, as detailed as both can be. Of a program that was rebuilt, only the names are known
+/// that were kept while recording.
+fn comparable_names(profiles: [&Profile; 2], detail: NameDetail) -> [ProfileNames; 2] {
+    let [before, after] = profiles.map(|profile| look_up_names(profile, detail));
+    let is_rebuilt = [&before, &after]
+        .iter()
+        .zip(profiles)
+        .any(|(names, profile)| without_files(profile, names).next().is_some());
+    if !is_rebuilt || detail == NameDetail::Functions {
+        return [before, after];
+    }
+    output::notice(&"so both are compared without inlined functions");
+    let symbolizer = Symbolizer::from_environment(NameDetail::Functions);
+    profiles.map(|profile| {
+        ProfileNames::look_up_frames(profile, profile.frames(), &symbolizer, &|_| {})
+    })
 }
 
 /// The shares of a function, in percent of the whole, before and after.
@@ -110,6 +142,19 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<ShareChange<'a>
             .unwrap_or(std::cmp::Ordering::Equal)
     });
     all
+}
+
+/// What both are shares of.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a percentage is shown with two digits"
+)]
+fn amounts(out: &mut dyn Write, before: &View<'_>, after: &View<'_>) -> io::Result<()> {
+    let [one, other] = [before, after].map(total);
+    let change = (other as f64 - one as f64) * 100.0 / one.max(1) as f64;
+    let [one, other] =
+        [(before, one), (after, other)].map(|(view, total)| weight_text(view, total));
+    writeln!(out, "before {one}, after {other}: {change:+.2} %\n")
 }
 
 fn text(out: &mut dyn Write, changes: &[ShareChange<'_>], args: &DiffArgs) -> io::Result<()> {

@@ -110,10 +110,17 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     });
     drop(shown);
     let (path, moved_to) = (args.output.display(), created.backup_path());
-    if let Err(RecordError::Launch(_) | RecordError::Write(_)) = &summary {
+    let is_empty = |summary: &RecordSummary| summary.completeness.samples() == 0;
+    let is_failed = matches!(summary, Err(RecordError::Launch(_) | RecordError::Write(_)));
+    if is_failed || moved_to.is_some() && summary.as_ref().is_ok_and(is_empty) {
         created
             .undo()
             .with_context(|| format!("cannot restore {path}"))?;
+        if !is_failed {
+            report.notice(&format_args!(
+                "{path}: this recording is empty: the earlier one stays"
+            ));
+        }
     } else if let Some(old) = moved_to {
         report.notice(&format_args!("{path} existed: it is now {}", old.display()));
     }
@@ -200,8 +207,12 @@ fn not_launched(args: &RecordArgs, error: &io::Error) -> ExitCode {
     let program = program.unwrap_or_default();
     let remedy = match program.parse::<u32>() {
         Ok(pid) => format!(": `unspool record -p {pid}` records a process"),
+        Err(_) if Path::new(&*program).is_dir() => ": it is a folder".to_owned(),
         Err(_) if !program.contains('/') && Path::new(&*program).is_file() => {
             format!(": ./{program} is in this folder")
+        }
+        Err(_) if error.kind() == io::ErrorKind::PermissionDenied => {
+            ": no program: `chmod +x` makes a script one".to_owned()
         }
         Err(_) => String::new(),
     };
@@ -245,7 +256,8 @@ fn show(
         report
             .notice(&"--live shows nothing: standard error is not a terminal that can be drawn on");
     }
-    if args.quiet || !is_possible {
+    // A command has the terminal for itself.
+    if args.quiet || !is_possible || !(args.live || args.cmd.is_empty()) {
         return Ok(None);
     }
     let failed = "cannot begin a thread";

@@ -1,5 +1,6 @@
 //! `unspool report`.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,8 +11,8 @@ use unspool_profile::aggregate::{self, Direction};
 use unspool_profile::output::flamegraph::{self, FlameGraph};
 use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
 use unspool_profile::{
-    CodeLimits, CpuState, FunctionId, NamedProfile, Profile, ProfileNames, SampledCode, Selection,
-    Time, archive,
+    CodeLimits, CpuState, FunctionId, NamedProfile, Profile, ProfileFunction, ProfileNames,
+    SampledCode, Selection, Time, archive,
 };
 
 use crate::args::profiles::{
@@ -20,6 +21,7 @@ use crate::args::profiles::{
 use crate::commands;
 use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;
+use crate::text::fit::without_parameters;
 use unspool_symbols::{NameDetail, SourceFinder, Symbolizer};
 
 mod code;
@@ -30,8 +32,8 @@ mod text;
 
 use code::{Disassembly, SourceFiles, SourceListing};
 pub(super) use json::complete;
-pub(super) use names::look_up_names;
-pub(super) use text::{width as text_width, with_module};
+pub(super) use names::{look_up_names, without_files};
+pub(super) use text::{weight_text, width as text_width, with_module};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let path = named_or_default(args.file.as_deref().or(args.input.as_deref()))?;
@@ -292,13 +294,20 @@ const MAX_SUGGESTIONS: usize = 5;
 
 /// The functions of this name: several modules may have one.
 fn find(named: &NamedProfile<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
-    let all = (0..).map(FunctionId).zip(named.functions());
-    let found: Vec<_> = all
-        .filter(|(_, function)| [&function.name, function.plain_name()].contains(&name))
-        .map(|(id, _)| id)
-        .collect();
+    let ids = |is_meant: &dyn Fn(&ProfileFunction) -> bool| -> Vec<FunctionId> {
+        let all = (0..).map(FunctionId).zip(named.functions());
+        let found = all.filter(|(_, function)| is_meant(function));
+        found.map(|(id, _)| id).collect()
+    };
+    let found = ids(&|function| [&function.name, function.plain_name()].contains(&name));
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    // Without its parameters, if they are not needed.
+    let found = ids(&|function| without_parameters(&function.name) == name);
+    let names = found.iter().map(|id| named.function_name(*id));
     anyhow::ensure!(
-        !found.is_empty(),
+        names.collect::<BTreeSet<_>>().len() == 1,
         "no sample has a function named `{name}`{}",
         suggest_names(named, name)
     );
@@ -317,6 +326,7 @@ fn suggest_names(named: &NamedProfile<'_>, name: &str) -> String {
     near.truncate(MAX_SUGGESTIONS);
     match near.as_slice() {
         [] => String::new(),
+        [one] => format!("; there is `{one}`"),
         near => format!("; there are `{}`", near.join("`, `")),
     }
 }

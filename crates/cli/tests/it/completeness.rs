@@ -212,8 +212,8 @@ fn the_document_of_a_process() {
     assert!(document["duration_seconds"].as_f64().unwrap() >= 0.2);
     assert_eq!(document["command"].as_array().unwrap().len(), 0);
     let notices = document["notices"].as_array().unwrap();
-    let moved = "old existed: it is now old.old";
-    assert!(notices.iter().any(|notice| notice == moved), "{document}");
+    let stays = "old: this recording is empty: the earlier one stays";
+    assert!(notices.iter().any(|notice| notice == stays), "{document}");
     // It is asleep, and has no samples.
     assert_eq!(document["completeness"]["stacks"], 0);
 }

@@ -253,7 +253,7 @@ fn a_program_that_is_replaced() {
     }
 }
 
-/// A program that is replaced between the recording and the report.
+/// A program that is replaced between the recording and the report: its names were kept.
 #[test]
 fn a_program_that_is_built_anew() {
     for flag in BUILD_IDS {
@@ -264,9 +264,14 @@ fn a_program_that_is_built_anew() {
         assert_stacks(&report(&profile).0, OURS);
         build(&program, FOREIGN, &[flag]);
         let (folded, said) = report(&profile);
+        assert_stacks(&folded, OURS);
         assert!(!folded.contains("foreign_"), "{folded}");
-        assert!(folded.contains(";[program];[program]"), "{folded}");
-        assert!(said.contains("it is not used"), "{said}");
+        assert!(said.contains("names kept while recording"), "{said}");
+        let before = folder.join("before");
+        fs::rename(&profile, &before).unwrap();
+        let (after, _) = record(&folder, &[program.to_str().unwrap()]);
+        let difference = unspool().arg("diff").args([&before, &after]).finish().out;
+        assert!(difference.contains("our_inner  [") && difference.contains("foreign_inner  ["));
     }
 }
 
@@ -345,6 +350,19 @@ fn code_that_a_program_makes() {
 
     let (profile, _) = record(&folder, &[path, folder.to_str().unwrap()]);
     assert_made(&report(&profile).0);
+
+    // `stack` reads the jitdump, too. The process has mapped it when its code runs.
+    let mut running = Command::new(&program).arg(folder.path()).spawn().unwrap();
+    let pid = running.id().to_string();
+    let stack = loop {
+        let stack = unspool().args(["stack", &pid]).finish();
+        if stack.out.contains("spin") {
+            break stack.out;
+        }
+    };
+    running.wait().unwrap();
+    assert!(stack.contains("  made code+0xc  [generated]\n"), "{stack}");
+    assert!(stack.contains("  complete: outermost frame\n"), "{stack}");
 }
 
 /// The part of a function's samples whose stacks have `main`, and not the other of the two functions
@@ -574,8 +592,35 @@ fn a_brief_command() {
     let output = command.current_dir(&folder).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
-    let why = "no samples: the command ran too briefly: --off-cpu shows where it waits";
+    let why = "no samples: the command used the processor too briefly, in 0.";
     assert!(said.contains(why) && !said.contains("PID"), "{said}");
+}
+
+/// A recording without samples does not replace one that has some; a crash is reported.
+#[test]
+fn an_empty_recording_is_not_kept() {
+    let folder = Folder::new();
+    let run = |arguments: &[&str]| {
+        let mut command = unspool();
+        let output = command
+            .arg("record")
+            .args(arguments)
+            .current_dir(&folder)
+            .finish();
+        (output.err, fs::read(folder.join("unspool.prof")).unwrap())
+    };
+    let spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; kill -SEGV $$";
+    let (said, first) = run(&["sh", "-c", spin]);
+    assert!(
+        said.contains("killed by SIGSEGV: `unspool stack -- CMD` shows where\n"),
+        "{said}"
+    );
+    let (said, second) = run(&["-c", "1000000000", "true"]);
+    assert!(
+        said.contains("unspool.prof: this recording is empty: the earlier one stays\n"),
+        "{said}"
+    );
+    assert!(first == second && !folder.join("unspool.prof.old").exists());
 }
 
 /// A process that does not run has no samples, and the recording names a remedy.

@@ -170,7 +170,7 @@ fn text_for_people() {
     let expected = "\
 ./profiled: cpu-clock at 999 Hz, on here (Linux 6.1 x86_64)
 3 samples, 0.100 s
-100 % of 3 stacks reach a root
+100 % of 3 stacks are complete
 
      own    total                function
  90.00 %  90.00 %  ███████████   leaf  [profiled]
@@ -604,7 +604,9 @@ fn differences() {
     );
     let after = after.to_str().unwrap();
     let text = clean(&["diff", "--no-lines", &before, after]);
-    let expected = "     own  before    after     total  before    after  function
+    let expected = "before 0.100 s, after 0.001 s: -99.00 %
+
+     own  before    after     total  before    after  function
  -40.00 % 90.00 %  50.00 %   -40.00 % 90.00 %  50.00 %  leaf  [profiled]
  +40.00 % 10.00 %  50.00 %    +0.00 % 100.00 % 100.00 %  work  [profiled]
   and 1 more that change by less than 0.1 %
@@ -650,7 +652,7 @@ fn unusable_files_are_reported() {
     assert!(fails(&["report", "--function", "(", &profile]).contains("--function"));
     assert!(fails(&["report", "--around", "nobody", &profile]).ends_with("named `nobody`\n"));
     let near = fails(&["report", "--around", "WOR", &profile]);
-    assert!(near.ends_with("named `WOR`; there are `work`\n"), "{near}");
+    assert!(near.ends_with("named `WOR`; there is `work`\n"), "{near}");
 
     // Truncated: the valid part is shown, with a notice.
     let bytes = fs::read(&profile).unwrap();

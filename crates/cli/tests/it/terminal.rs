@@ -150,7 +150,7 @@ fn a_list_while_recording() {
     assert!((thread[0] - second[1]).abs() < 5.0, "{screen}");
 
     terminal.tmux(&["send-keys", "C-c"]);
-    let after = terminal.await_screen("the end", |screen| screen.contains("reach a root"));
+    let after = terminal.await_screen("the end", |screen| screen.contains("are complete"));
     assert_eq!(terminal.knows("alternate_on"), "0");
     assert_eq!(terminal.knows("cursor_flag"), "1");
     // The previous contents are back, and nothing of the list remains.
@@ -193,7 +193,7 @@ fn a_list_is_as_large_as_the_terminal() {
         screen.contains("Ctrl-C ends it") && has_all(screen)
     });
     terminal.tmux(&["send-keys", "C-c"]);
-    terminal.await_screen("the end", |screen| screen.contains("reach a root"));
+    terminal.await_screen("the end", |screen| screen.contains("are complete"));
 }
 
 /// The first line is bold unless the user has disabled that.
@@ -208,7 +208,7 @@ fn no_color() {
         let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
         assert_eq!(screen.contains("\x1b[1m"), is_bold, "{screen:?}");
         terminal.tmux(&["send-keys", "C-c"]);
-        terminal.await_screen("the end", |screen| screen.contains("reach a root"));
+        terminal.await_screen("the end", |screen| screen.contains("are complete"));
     }
 }
 
@@ -217,7 +217,8 @@ fn no_color() {
 fn a_line_while_recording() {
     let terminal = Terminal::new("line");
     burns(&terminal.folder);
-    terminal.enter(&format!("{UNSPOOL} record --no-cache -- ./burns"));
+    // A command would have the terminal for itself.
+    terminal.enter(&format!("./burns & {UNSPOOL} record --no-cache -p $!"));
     let is_shown = |screen: &str| screen.contains("/s), 0 lost, 100 % complete");
     let screen = terminal.await_screen("a line", is_shown);
     assert!(screen.contains("ready>"), "{screen}");
@@ -229,7 +230,7 @@ fn a_line_while_recording() {
     assert!(narrow.trim_end().lines().last().unwrap().chars().count() < 30);
     terminal.tmux(&["resize-window", "-x", "200", "-y", "30"]);
     terminal.tmux(&["send-keys", "C-c"]);
-    let after = terminal.await_screen("the end", |screen| screen.contains("reach a root"));
+    let after = terminal.await_screen("the end", |screen| screen.contains("are complete"));
     assert!(!after.contains("/s)"), "{after}");
     // The terminal's echo of Ctrl-C may precede it.
     let notices = after.lines().filter(|line| line.contains("unspool.prof: "));

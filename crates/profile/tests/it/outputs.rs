@@ -449,7 +449,7 @@ fn a_flame_graph_has_all_functions() {
     let text = String::from_utf8(text).unwrap();
     // The title reports the incomplete stacks: one of the samples has no user stack.
     let complete = samples.iter().filter(|sample| sample.end.is_root()).count();
-    let share = format!(" % of {} stacks reach a root", samples.len() - 1);
+    let share = format!(" % of {} stacks are complete", samples.len() - 1);
     assert!(
         complete < samples.len() - 1 && text.contains(&share),
         "{text}"

@@ -281,7 +281,7 @@ fn completeness_is_one_line() {
     // 14 samples: 1 has no user stack, 4 do not reach a root, 1 does by a spliced frame.
     assert_eq!(completeness.stacks(), 13);
     assert_eq!(completeness.complete, 8);
-    let expected = "61.53 % of 13 stacks reach a root, 7.69 % by frames spliced in beyond the copied \
+    let expected = "61.53 % of 13 stacks are complete, 7.69 % more by frames spliced in beyond the copied \
                     stack; 4 incomplete: 2 no unwind table in libplain.so+0x5014, 1 stack copy too \
                     short, 1 code replaced during the walk; 1 with guessed frames; 1 without a user stack; 3 lost";
     assert_eq!(completeness.summary().to_string(), expected);
@@ -367,11 +367,11 @@ fn shares_are_not_rounded_up() {
     let lost = "; 3 lost";
     assert_eq!(
         line(&all),
-        format!("100 % of 19,999 stacks reach a root{lost}")
+        format!("100 % of 19,999 stacks are complete{lost}")
     );
     assert_eq!(
         line(&all[..1]),
-        format!("100 % of 1 stack reaches a root{lost}")
+        format!("100 % of 1 stack is complete{lost}")
     );
     assert_eq!(line(&[]), format!("no stacks of programs{lost}"));
     samples[7].end = unspool_profile::StackEnd::Limit;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 use unspool_elf::{ContentKey, Symbols};
@@ -214,7 +215,7 @@ impl CodeSeen {
         self.write_contents(writer);
         self.name_kernel(writer);
         let files = self.files.values();
-        for code in files.filter(|code| !code.file.is_in_place()) {
+        for code in files.filter(|code| !(code.file.is_in_place() && is_installed(code.file()))) {
             code.name(writer);
         }
     }
@@ -244,8 +245,21 @@ impl CodeSeen {
     }
 }
 
+/// Whether a file is where packages install theirs. Others are rebuilt in place, often between two
+/// recordings that are compared.
+fn is_installed(path: &Path) -> bool {
+    const FOLDERS: [&str; 6] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt"];
+    let is_packaged = FOLDERS.iter().any(|folder| path.starts_with(folder));
+    is_packaged && !path.starts_with("/usr/local")
+}
+
 impl FileCode {
-    /// Writes the names of a file's functions: it was removed or replaced, or is in a container.
+    fn file(&self) -> &Path {
+        self.file.tables.file().path()
+    }
+
+    /// Writes the names of a file's functions: it was removed or replaced, or may be, or is in a
+    /// container.
     fn name<W: Write>(&self, writer: &mut ProfileWriter<W>) {
         let file = self.file.tables.file();
         let root = self.file.root.as_ref().map(|root| root.path());

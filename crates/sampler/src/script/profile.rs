@@ -148,8 +148,12 @@ fn add(
     frame: &ProfileFrame,
 ) {
     let profile = recorded.profile;
+    let file_of = |ModuleId(number)| files.get(number as usize).and_then(Option::as_ref);
+    // A name that was kept while recording is for code whose file is gone.
+    let is_in_file =
+        matches!(frame.lookup, CodeLocation::Module(module, _) if file_of(module).is_some());
     if let (true, [.., line], Some(offset)) = (
-        recorded.has_name(number),
+        recorded.has_name(number) && !is_in_file,
         recorded.lines_of(number),
         recorded.offset(number),
     ) {
@@ -164,7 +168,7 @@ fn add(
     }
     match frame.lookup {
         CodeLocation::Module(module @ ModuleId(number), address) => {
-            let file = files.get(number as usize).and_then(Option::as_ref);
+            let file = file_of(module);
             let name = profile.module(module).map(|module| module.path.as_os_str());
             let name = name.map_or(&b""[..], |name| name.as_bytes());
             frames.add_in_file(address, file.map(|file| (number, file)), name);

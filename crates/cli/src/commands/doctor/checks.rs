@@ -68,7 +68,7 @@ fn events(trials: &Trials) -> impl Iterator<Item = HostCheck> {
         let check = |value: &str| HostCheck::ok("event", tried.name, value);
         let used_for = match tried.used_for {
             Use::Samples => {
-                "record: the first of cycles, cpu-clock, task-clock is what it samples by"
+                "record: samples by the first of cycles, cpu-clock, task-clock that can be opened"
             }
             Use::OffCpu => "record --off-cpu",
             Use::OnRequest => "record -e",
@@ -221,8 +221,8 @@ fn ptrace_scope(settings: &KernelSettings, privileges: Privileges) -> HostCheck 
         settings.ptrace_scope.unwrap_or(0),
         privileges.has(Capability::SysPtrace),
     ) {
-        (0, _) => check.consequence("stack PID: any process of this user"),
-        (1 | 2, true) => check.consequence("stack PID: any process, by CAP_SYS_PTRACE"),
+        (0..=2, true) => check.consequence("stack PID: any process, by CAP_SYS_PTRACE"),
+        (0, false) => check.consequence("stack PID: any process of this user"),
         (scope, _) => {
             let why = AttachRefusal::Yama { scope };
             check
@@ -310,7 +310,7 @@ fn capabilities(privileges: Privileges) -> HostCheck {
     };
     HostCheck::ok("capabilities", "capabilities", value).consequence(
         "CAP_PERFMON: all of record; CAP_SYS_PTRACE: stack PID of any process; CAP_IPC_LOCK: large ring buffers; \
-         CAP_BPF: used by no command",
+         CAP_BPF: record --unwind kernel",
     )
 }
 
@@ -321,7 +321,7 @@ fn btf() -> HostCheck {
         Ok(_) => check("can be read"),
         Err(_) => check("cannot be read"),
     };
-    check.consequence("used by no command")
+    check.consequence("ctf type, ctf show: the kernel's types")
 }
 
 fn surroundings() -> HostCheck {
@@ -333,7 +333,7 @@ fn surroundings() -> HostCheck {
     let parts = [
         (around.has_user_namespace, "users of its own"),
         (around.has_pid_namespace, "processes of its own"),
-        (around.runtime.is_some(), "files of a container"),
+        (around.runtime.is_some(), "a file system of its own"),
     ];
     let parts = parts.iter().filter(|(is_so, _)| *is_so);
     let parts: Vec<&str> = parts.map(|(_, what)| *what).collect();

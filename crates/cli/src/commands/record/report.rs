@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 
 use serde_json::json;
 use unspool_perf_events::PerfEvent;
+use unspool_process::signal_name;
 use unspool_profile::{Completeness, GroupedDigits, share};
 use unspool_sampler::{ChildProcess, HandOver, RecordSummary, WalkSummary};
 
@@ -16,6 +18,16 @@ use crate::output::{self, JsonLayout};
 
 /// The default profile of `unspool report`.
 const DEFAULT_PROFILE: &str = "unspool.prof";
+
+/// The signals of programs that crash.
+const CRASHES: [i32; 6] = [
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGSEGV,
+    libc::SIGSYS,
+];
 
 /// The most unusable files to name.
 const MAX_FILES_NAMED: usize = 10;
@@ -94,19 +106,32 @@ impl<'a> RecordReport<'a> {
                 GroupedDigits(summary.cut_jitdumps)
             ));
         }
-        if summary.completeness.samples() == 0 {
-            self.notice(&self.why_empty());
+        let signal = summary.status.and_then(|status| status.signal());
+        if let Some(name) = signal
+            .filter(|signal| CRASHES.contains(signal))
+            .and_then(signal_name)
+        {
+            self.notice(&format_args!(
+                "the command was killed by {name}: `unspool stack -- CMD` shows where"
+            ));
         }
+        if summary.completeness.samples() == 0 {
+            self.notice(&self.why_empty(summary));
+        }
+        let waits = if self.args.off_cpu { " --by wait" } else { "" };
         match self.args.format {
             Format::Text if summary.completeness.samples() == 0 => {}
-            Format::Text => self.notice(&format_args!("next: unspool report{}", self.profile())),
+            Format::Text => self.notice(&format_args!(
+                "next: unspool report{waits}{}",
+                self.profile()
+            )),
             Format::Json => self.document(summary, event)?,
         }
         Ok(())
     }
 
     /// Why there are no samples, and the remedy.
-    fn why_empty(&self) -> String {
+    fn why_empty(&self, summary: &RecordSummary) -> String {
         let (what, remedy) = match (&self.args.event, self.args.off_cpu) {
             (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
             (_, true) => (
@@ -114,7 +139,10 @@ impl<'a> RecordReport<'a> {
                 "`unspool stack PID` shows where it is now",
             ),
             (None, false) if !self.args.cmd.is_empty() => (
-                "the command ran too briefly".to_owned(),
+                format!(
+                    "the command used the processor too briefly, in {:.1} s",
+                    summary.elapsed.as_secs_f64()
+                ),
                 "--off-cpu shows where it waits, -F max takes the most samples",
             ),
             (None, false) => (

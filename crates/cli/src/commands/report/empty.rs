@@ -13,9 +13,12 @@ const MAX_NAMES: usize = 5;
 /// Why no sample passes, and which values would.
 pub(super) fn why(named: &NamedProfile<'_>, filters: &Filters) -> anyhow::Result<String> {
     let profile = named.profile;
+    if profile.samples().is_empty() && profile.ending().is_cut() {
+        return Ok("no samples: the file ends before the first".to_owned());
+    }
     if profile.samples().is_empty() {
         return Ok(
-                        "no samples: it ran too briefly, or not at all: `unspool record --off-cpu` shows where it waits"
+                        "no samples: what was recorded did not use the processor: `unspool record --off-cpu` shows where it waits"
                 .to_owned(),
         );
     }

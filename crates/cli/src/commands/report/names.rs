@@ -13,11 +13,11 @@ pub(in crate::commands) fn look_up_names(profile: &Profile, detail: NameDetail) 
     let symbolizer = Symbolizer::from_environment(detail);
     let found =
         ProfileNames::look_up_frames(profile, profile.frames(), &symbolizer, &report_download);
-    let kept = modules_with_names(profile);
+    let gone: HashSet<usize> = without_files(profile, &found).collect();
     let modules = found.modules().iter().zip(profile.modules());
     for (number, (named, module)) in modules.enumerate() {
         let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);
-        if named.file().is_none() && kept.contains(&number) {
+        if gone.contains(&number) {
             let path = module.path.display();
             output::notice(&format_args!(
                 "{path}: the recorded file is gone: functions have the names kept while recording, without lines"
@@ -28,6 +28,17 @@ pub(in crate::commands) fn look_up_names(profile: &Profile, detail: NameDetail) 
         problems.for_each(|problem| output::notice(problem));
     }
     found
+}
+
+/// The modules without a file that have names kept while recording, by index.
+pub(in crate::commands) fn without_files(
+    profile: &Profile,
+    names: &ProfileNames,
+) -> impl Iterator<Item = usize> {
+    let kept = modules_with_names(profile);
+    let all = names.modules().iter().enumerate();
+    let found = all.filter(move |(number, named)| named.file().is_none() && kept.contains(number));
+    found.map(|(number, _)| number)
 }
 
 /// Names a file that is being downloaded, once: if a terminal shows it or the user requested it.

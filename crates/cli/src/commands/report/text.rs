@@ -7,7 +7,8 @@ use std::path::Path;
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
-    Completeness, FunctionId, GroupedDigits, ProfileFunction, ProfileRate, StackFunction,
+    Completeness, CpuState, FunctionId, GroupedDigits, ProfileFunction, ProfileRate, ProfileSample,
+    StackFunction,
 };
 
 use super::{percent, total};
@@ -92,7 +93,12 @@ impl Page<'_> {
             EscapedText(&meta.arch)
         )?;
         let samples = GroupedDigits(self.view.samples.len() as u64);
-        writeln!(self.out, "{samples} samples, {}", self.weight(self.total))?;
+        writeln!(
+            self.out,
+            "{samples} samples, {}",
+            weight_text(self.view, self.total)
+        )?;
+        self.others()?;
         let completeness = Completeness::new(profile, &self.view.samples);
         let summary = completeness.summary().to_string();
         writeln!(self.out, "{}", EscapedText(&summary))?;
@@ -106,14 +112,19 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A weight with its unit.
-    fn weight(&self, weight: u64) -> String {
-        if self.view.is_time() {
-            let millis = weight / 1_000_000;
-            format!("{}.{:03} s", GroupedDigits(millis / 1000), millis % 1000)
-        } else {
-            format!("{} {}", GroupedDigits(weight), self.view.unit())
+    /// The samples of threads that waited, if the others are shown.
+    fn others(&mut self) -> io::Result<()> {
+        let is_off = |sample: &ProfileSample| sample.state == CpuState::OffCpu;
+        let all = self.view.named.profile.samples().iter();
+        let waiting = all.filter(|sample| is_off(sample)).count() as u64;
+        if waiting == 0 || self.view.samples.iter().any(|sample| is_off(sample)) {
+            return Ok(());
         }
+        let waiting = GroupedDigits(waiting);
+        writeln!(
+            self.out,
+            "  {waiting} more samples are of threads that waited: see `--by wait`, `--state off`"
+        )
     }
 
     fn functions(&mut self) -> io::Result<()> {
@@ -280,6 +291,16 @@ impl Page<'_> {
         let indent = "  ".repeat(depth.min(MAX_INDENT));
         let line = format!("{:6.2} % {own}  {indent}", self.percent(total));
         output::line(self.out, self.width, &line, &name)
+    }
+}
+
+/// A weight with its unit.
+pub(in crate::commands) fn weight_text(view: &View<'_>, weight: u64) -> String {
+    if view.is_time() {
+        let millis = weight / 1_000_000;
+        format!("{}.{:03} s", GroupedDigits(millis / 1000), millis % 1000)
+    } else {
+        format!("{} {}", GroupedDigits(weight), view.unit())
     }
 }
 

@@ -65,7 +65,7 @@ fn report(path: &Path, summary: &InjectSummary) {
         return;
     }
     output::notice(&format_args!(
-        "{path}: {} of {} stacks reach a root",
+        "{path}: {} of {} stacks are complete",
         GroupedDigits(summary.complete),
         GroupedDigits(stacks)
     ));
