@@ -1,6 +1,7 @@
 //! Names of code locations: their lookup, and a profile with named frames.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::path::Path;
 
 use unspool_elf::{demangle, fallback_name};
@@ -110,6 +111,24 @@ impl ProfileFunction {
     #[must_use]
     pub fn plain_name(&self) -> &str {
         self.name.get(..self.plain).unwrap_or(&self.name)
+    }
+
+    /// Its name, a mark behind it, and its module in brackets.
+    #[must_use]
+    pub fn marked(&self, mark: &str) -> String {
+        let ProfileFunction { name, module, .. } = self;
+        if name.starts_with('[') {
+            format!("{name}{mark}")
+        } else {
+            format!("{name}{mark}  [{}]", module.trim_matches(['[', ']']))
+        }
+    }
+}
+
+/// Its name, and its module in brackets.
+impl fmt::Display for ProfileFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.marked(""))
     }
 }
 
@@ -301,11 +320,16 @@ impl<'a> NamedProfile<'a> {
         &self.functions
     }
 
+    /// A function; `None` if the index is of another profile.
+    #[must_use]
+    pub fn function(&self, id: FunctionId) -> Option<&ProfileFunction> {
+        self.functions.get(id.0 as usize)
+    }
+
     /// A function's name; empty if the index is of another profile.
     #[must_use]
     pub fn function_name(&self, id: FunctionId) -> &str {
-        let function = self.functions.get(id.0 as usize);
-        function.map_or("", |function| &function.name)
+        self.function(id).map_or("", |function| &function.name)
     }
 
     /// The functions of a frame, innermost first: at least one.
@@ -340,7 +364,7 @@ impl<'a> NamedProfile<'a> {
     #[must_use]
     pub fn module_of(&self, frame: FrameId) -> &str {
         let line = self.lines_of(frame).first();
-        let function = line.and_then(|line| self.functions.get(line.function.0 as usize));
+        let function = line.and_then(|line| self.function(line.function));
         function.map_or("", |function| &function.module)
     }
 

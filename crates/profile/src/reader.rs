@@ -86,8 +86,9 @@ impl<R: Read> ProfileReader<R> {
 }
 
 impl Profile {
-    /// Reads a profile: all of it, or up to the first unusable block ([`Profile::ending`]). Blocks
-    /// of unknown kinds are skipped.
+    /// Reads a profile: all of it, or up to the first unusable block. A cut or damaged file is no
+    /// error: [`Profile::ending`] says so. Blocks of unknown kinds are skipped. Blocks are read
+    /// whole, so `from` needs no buffer.
     ///
     /// Takes memory in proportion to the size of the file, at most a few thousand times as much
     /// for a malicious one.

@@ -102,6 +102,12 @@ macro_rules! hexadecimal {
 }
 hexadecimal!(Vaddr, RuntimeAddr, LoadBias);
 
+impl fmt::Display for CodeAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address().fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

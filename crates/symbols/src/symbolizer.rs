@@ -20,7 +20,8 @@ use crate::problem::SymbolProblem;
 /// The detail of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameDetail {
-    /// Function names only, from symbol tables.
+    /// Function names only, from symbol tables. An inlined function counts as its caller; reports
+    /// of `unspool` have [`NameDetail::Lines`].
     Functions,
     /// Source lines and inlined functions too, if there is debug information.
     #[default]

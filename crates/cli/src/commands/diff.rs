@@ -108,7 +108,7 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<ShareChange<'a>
     for (side, view) in [before, after].into_iter().enumerate() {
         let total = total(view);
         for weight in aggregate::functions(view.named, &view.samples) {
-            let Some(function) = view.named.functions().get(weight.key.0 as usize) else {
+            let Some(function) = view.named.function(weight.key) else {
                 continue;
             };
             let change = all
@@ -174,12 +174,10 @@ fn text(out: &mut dyn Write, changes: &[ShareChange<'_>], args: &DiffArgs) -> io
             continue;
         }
         let ([own_before, own_after], [before, after]) = (change.own, change.total);
-        let ProfileFunction { name, module, .. } = change.function;
-        let module = module.trim_matches(['[', ']']);
         let shares = format!(
             "{own:+7.2} % {own_before:5.2} % {own_after:6.2} %  {total:+7.2} % {before:5.2} % {after:6.2} %  "
         );
-        output::line(out, width, &shares, &format!("{name}  [{module}]"))?;
+        output::line(out, width, &shares, &change.function.to_string())?;
     }
     match hidden {
         0 => Ok(()),

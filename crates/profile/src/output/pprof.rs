@@ -310,8 +310,7 @@ fn functions(message: &mut Message, view: &View<'_>, strings: &mut StringInterne
     let mut used: Vec<_> = used.into_iter().collect();
     used.sort_unstable_by_key(|(id, _)| *id);
     for (id, (line, mark)) in used {
-        let function: Option<&ProfileFunction> =
-            view.named.functions().get(line.function.0 as usize);
+        let function: Option<&ProfileFunction> = view.named.function(line.function);
         let name = function.map_or("", |function| &function.name).to_owned() + mark.suffix();
         let name = strings.id(&name);
         let file = strings.id(line.file.as_deref().unwrap_or(""));

@@ -17,7 +17,7 @@ use unspool_profile::{
 use unspool_symbols::{KernelSymbols, ModuleFinder, NameCache, NameDetail, Symbolizer};
 
 use super::display::DisplayHandle;
-use crate::commands::report::{percent, with_module};
+use crate::commands::report::percent;
 use crate::output::EscapedText;
 use crate::text::fit::fit;
 
@@ -195,11 +195,11 @@ impl LiveProfile {
         let all = aggregate::total(&samples);
         let functions = aggregate::functions(&named, &samples);
         let function = |weight: aggregate::Weight<FunctionId>| {
-            let function = named.functions().get(weight.key.0 as usize);
+            let function = named.function(weight.key);
             LiveRow {
                 own: percent(weight.own, all),
                 total: percent(weight.total, all),
-                name: function.map_or_else(String::new, with_module),
+                name: function.map_or_else(String::new, ToString::to_string),
             }
         };
         let thread = |weight: aggregate::Weight<ThreadId>| {

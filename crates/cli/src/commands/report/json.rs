@@ -127,7 +127,7 @@ fn list<K>(weights: Vec<Weight<K>>, key: impl Fn(K) -> Value) -> Vec<Value> {
 
 fn functions(view: &View<'_>, weights: Vec<Weight<FunctionId>>) -> Vec<Value> {
     list(weights, |id| {
-        let function = view.named.functions().get(id.0 as usize);
+        let function = view.named.function(id);
         let arguments = function.and_then(|function| function.arguments);
         let mut value = json!({ "function": function.map(ProfileFunction::plain_name), "module": function.map(|f| &f.module) });
         let start = function.and_then(|function| function.start);

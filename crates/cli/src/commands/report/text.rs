@@ -7,8 +7,7 @@ use std::path::Path;
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
-    Completeness, CpuState, FunctionId, GroupedDigits, ProfileFunction, ProfileRate, ProfileSample,
-    StackFunction,
+    Completeness, CpuState, FunctionId, GroupedDigits, ProfileRate, ProfileSample, StackFunction,
 };
 
 use super::{percent, total};
@@ -131,9 +130,9 @@ impl Page<'_> {
         let named = self.view.named;
         let weights = aggregate::functions(named, &self.view.samples);
         self.list("function", weights, |id| {
-            let function = named.functions().get(id.0 as usize);
+            let function = named.function(id);
             ListItem {
-                name: function.map_or_else(String::new, with_module),
+                name: function.map_or_else(String::new, ToString::to_string),
                 module: function.map_or("", |function| &function.module),
             }
         })
@@ -276,13 +275,9 @@ impl Page<'_> {
         total: u64,
         depth: usize,
     ) -> io::Result<()> {
-        let function = self
-            .view
-            .named
-            .functions()
-            .get(stack_function.function.0 as usize);
+        let function = self.view.named.function(stack_function.function);
         let name = function.map_or_else(String::new, |function| {
-            marked(function, stack_function.mark.suffix())
+            function.marked(stack_function.mark.suffix())
         });
         let own = match own {
             0 => format!("{:8}", ""),
@@ -323,20 +318,6 @@ impl ListItem<'_> {
 
 /// The deepest indentation, in steps.
 const MAX_INDENT: usize = 40;
-
-/// A function's name and its module's.
-pub(in crate::commands) fn with_module(function: &ProfileFunction) -> String {
-    marked(function, "")
-}
-
-fn marked(function: &ProfileFunction, mark: &str) -> String {
-    let ProfileFunction { name, module, .. } = function;
-    if name.starts_with('[') {
-        format!("{name}{mark}")
-    } else {
-        format!("{name}{mark}  [{}]", module.trim_matches(['[', ']']))
-    }
-}
 
 /// A bar for a percentage.
 #[expect(

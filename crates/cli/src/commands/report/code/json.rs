@@ -32,7 +32,7 @@ pub(in crate::commands::report) fn print_disassembly(
             .profile
             .module(code.module)
             .map(|module| module.path.to_string_lossy());
-        let name = view.named.functions().get(function.0 as usize);
+        let name = view.named.function(*function);
         json!({
             "function": name.map(ProfileFunction::plain_name),
             "module": name.map(|name| &name.module),
@@ -74,7 +74,7 @@ pub(in crate::commands::report) fn print_source(
                 "samples": weight.samples,
             }));
         }
-        let name = view.named.functions().get(function.0 as usize);
+        let name = view.named.function(*function);
         functions.push(json!({
             "function": name.map(ProfileFunction::plain_name),
             "module": name.map(|name| &name.module),

@@ -80,8 +80,8 @@ impl<'a> CodePage<'a> {
     }
 
     fn heading(&mut self, function: FunctionId, all: LineWeight) -> io::Result<()> {
-        let function = self.view.named.functions().get(function.0 as usize);
-        let name = function.map_or_else(String::new, crate::commands::report::with_module);
+        let function = self.view.named.function(function);
+        let name = function.map_or_else(String::new, ToString::to_string);
         let (own, total) = (percent(all.own, self.total), percent(all.total, self.total));
         let samples = match all.samples {
             1 => "1 sample".to_owned(),
