@@ -83,7 +83,7 @@ pub const ALL: &[Client] = &[
                 .arg(work.rounds.to_string());
             command
         },
-        read: |_, out, _| Ok(StackCounts::from_strace(&fs::read_to_string(out)?)),
+        read: |_, out, _| StackCounts::from_strace(&fs::read_to_string(out)?),
     },
     Client {
         name: "heaptrack",

@@ -1,4 +1,4 @@
-//! The types and constants of `<libunwind.h>`, 1.6, for x86-64.
+//! The types and constants of `<libunwind.h>`, 1.6 to 1.8, for x86-64.
 //!
 //! Names are libunwind's in Rust's spelling; a test compiles the header and compares every size,
 //! offset and value (`tests/it/abi.rs`).
@@ -235,7 +235,9 @@ pub const SAVED_MEMORY: c_int = 1;
 pub const SAVED_REGISTER: c_int = 2;
 
 /// `unw_accessors_t`: a client's callbacks. All of them are optional here. In the interface only
-/// [`Accessors::get_proc_name`] is.
+/// [`Accessors::get_proc_name`] and the later ones are.
+///
+/// Version 1.8 added the last three members, and kept the soname.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Accessors {
@@ -283,19 +285,27 @@ pub struct Accessors {
     pub resume:
         Option<unsafe extern "C" fn(*mut AddressSpace, *mut OpaqueCursor, *mut c_void) -> c_int>,
     /// Names a procedure.
-    pub get_proc_name: Option<
+    pub get_proc_name: Option<NameCallback>,
+    /// The path of the file mapped at an address, and the offset in it.
+    pub get_elf_filename: Option<NameCallback>,
+    /// The addresses of a procedure. Not called: on AArch64 only.
+    pub get_proc_ip_range: Option<
         unsafe extern "C" fn(
             *mut AddressSpace,
             UnwWord,
-            *mut c_char,
-            usize,
+            *mut UnwWord,
             *mut UnwWord,
             *mut c_void,
         ) -> c_int,
     >,
+    /// The bits of a signed return address. Not called: on AArch64 only.
+    pub ptrauth_insn_mask: Option<unsafe extern "C" fn(*mut AddressSpace, *mut c_void) -> UnwWord>,
 }
 
 impl Accessors {
+    /// The size in version 1.6, in bytes.
+    pub const SIZE_IN_1_6: usize = core::mem::offset_of!(Accessors, get_elf_filename);
+
     /// No callback.
     pub const NONE: Accessors = Accessors {
         find_proc_info: None,
@@ -306,8 +316,21 @@ impl Accessors {
         access_fpreg: None,
         resume: None,
         get_proc_name: None,
+        get_elf_filename: None,
+        get_proc_ip_range: None,
+        ptrauth_insn_mask: None,
     };
 }
+
+/// Puts the name of something at an address into a buffer, and the offset of the address in it.
+pub type NameCallback = unsafe extern "C" fn(
+    *mut AddressSpace,
+    UnwWord,
+    *mut c_char,
+    usize,
+    *mut UnwWord,
+    *mut c_void,
+) -> c_int;
 
 /// `unw_reg_states_callback`.
 pub type RegStatesCallback =

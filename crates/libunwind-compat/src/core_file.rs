@@ -356,6 +356,22 @@ impl CoreFile {
         let (name, offset) = image::function(bytes, vaddr).ok_or(Error::NO_INFO)?;
         found(name, offset)
     }
+
+    /// Passes the path of the file mapped at an address, by the `NT_FILE` note, to `found`, and the
+    /// offset of the address in the file, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] if there is none, and errors of `found`.
+    pub fn file_name<T>(
+        &self,
+        ip: u64,
+        found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mapping = self.mapping(ip).ok_or(Error::NO_INFO)?;
+        let offset = mapping.offset.wrapping_add(ip - mapping.start);
+        found(self.name(mapping), offset)
+    }
 }
 
 /// Reads `NT_FILE` (linux: `fill_files_note`): the count, the unit of offsets, each mapping's

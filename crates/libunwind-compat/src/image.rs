@@ -1,6 +1,8 @@
 //! A 64-bit ELF file of x86-64: as loaded in memory, to find its unwind table, and as bytes, to
 //! name its functions (System V ABI, "Object Files").
 
+use core::ops::Range;
+
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
 
 use crate::abi::{self, DynInfo, Error, RemoteTable};
@@ -114,29 +116,46 @@ impl LoadedHeaders {
     /// [`Error::NO_INFO`] if there is none, or not in the form that all linkers use; errors of the
     /// memory.
     pub fn table<M: Memory>(&self, memory: &M) -> Result<DynInfo, Error> {
-        let hdr = self.eh_frame_hdr.ok_or(Error::NO_INFO)?;
-        let head = copy::<12, M>(memory, hdr)?;
-        // Version 1; a 4-byte pointer to `.eh_frame`, a 4-byte count, and the table: 4-byte
-        // distances from here (LSB, "The .eh_frame_hdr section").
-        let [1, pointer, 0x03, 0x3b, ..] = head else {
-            return Err(Error::NO_INFO);
-        };
-        if !matches!(pointer & 0x0f, 0x03 | 0x0b) {
-            return Err(Error::NO_INFO);
+        let hdr = self.eh_frame_hdr.unwrap_or(0);
+        match search_table(memory, hdr, self.start..self.end) {
+            Err(Error::BAD_VERSION) => Err(Error::NO_INFO),
+            table => table,
         }
-        Ok(DynInfo {
-            start_ip: self.start,
-            end_ip: self.end,
-            format: abi::FORMAT_REMOTE_TABLE,
-            table: RemoteTable {
-                name_ptr: 0,
-                segbase: hdr,
-                table_len: u64::from(u32_at(&head, 8)?),
-                table_data: hdr.wrapping_add(12),
-            },
-            ..DynInfo::NONE
-        })
     }
+}
+
+/// The search table of the `.eh_frame_hdr` at an address, for the code in a range; there is none at
+/// address 0.
+///
+/// # Errors
+///
+/// [`Error::NO_INFO`] if there is none, [`Error::BAD_VERSION`] if it is not in the form that all
+/// linkers use; errors of the memory.
+pub fn search_table<M: Memory>(memory: &M, hdr: u64, code: Range<u64>) -> Result<DynInfo, Error> {
+    if hdr == 0 {
+        return Err(Error::NO_INFO);
+    }
+    let head = copy::<12, M>(memory, hdr)?;
+    // Version 1; a 4-byte pointer to `.eh_frame`, a 4-byte count, and the table: 4-byte distances
+    // from here (LSB, "The .eh_frame_hdr section").
+    let [1, pointer, 0x03, 0x3b, ..] = head else {
+        return Err(Error::BAD_VERSION);
+    };
+    if !matches!(pointer & 0x0f, 0x03 | 0x0b) {
+        return Err(Error::BAD_VERSION);
+    }
+    Ok(DynInfo {
+        start_ip: code.start,
+        end_ip: code.end,
+        format: abi::FORMAT_REMOTE_TABLE,
+        table: RemoteTable {
+            name_ptr: 0,
+            segbase: hdr,
+            table_len: u64::from(u32_at(&head, 8)?),
+            table_data: hdr.wrapping_add(12),
+        },
+        ..DynInfo::NONE
+    })
 }
 
 /// Passes the program headers of the file that begins at `base` to `visit`.

@@ -1,4 +1,4 @@
-//! libunwind's C interface (its version 1.6, on x86-64) on unspool's engine.
+//! libunwind's C interface (its versions 1.6 to 1.8, on x86-64) on unspool's engine.
 //!
 //! `cargo xtask shared-objects` makes shared objects with the sonames and the symbols of libunwind's own. A
 //! program built with libunwind's headers runs on them unchanged. `docs/libunwind.md` lists the

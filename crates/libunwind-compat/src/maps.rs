@@ -20,6 +20,13 @@ pub fn find(text: &[u8], address: u64) -> Option<(MapsLine<'_>, u64)> {
     Some((mapping, base.ok()?))
 }
 
+/// The mapping of an address, if it has a name.
+#[must_use]
+pub fn named(text: &[u8], address: RuntimeAddr) -> Option<MapsLine<'_>> {
+    let mapping = mappings(text).find(|line| line.contains(address))?;
+    (!mapping.name.is_empty()).then_some(mapping)
+}
+
 /// A search for the mapping of an address, line by line.
 #[derive(Debug)]
 pub struct MappingSearch {

@@ -1,4 +1,4 @@
-//! Names of the functions of the own process.
+//! Names of the functions and files of the own process.
 //!
 //! Async-signal-safe: files are read through borrowed memory, at most 4 KiB at a time. Nothing is
 //! allocated, locked or mapped. There is no cancellation point here, and `errno` is preserved.
@@ -50,12 +50,28 @@ pub fn function<T>(
     ip: u64,
     found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let look_up = |NameBuffers { path, text }: &mut NameBuffers| {
+    with_buffers(|NameBuffers { path, text }| {
         let name = keeping_errno(|| find_name(ip, path, text));
         let (name, distance, is_whole) = name.ok_or(Error::NO_INFO)?;
         let shown = found(name, distance)?;
         is_whole.then_some(shown).ok_or(Error::NO_MEMORY)
-    };
+    })
+}
+
+/// Passes the path of the file mapped at an address to `found`, and the offset of the address in
+/// the file, in bytes.
+///
+/// # Errors
+///
+/// [`Error::NO_INFO`] if there is none, and errors of `found`.
+pub fn file<T>(ip: u64, found: impl FnOnce(&[u8], u64) -> Result<T, Error>) -> Result<T, Error> {
+    with_buffers(|NameBuffers { path, text }| {
+        let file = keeping_errno(|| find_file(ip, path, text)).ok_or(Error::NO_INFO)?;
+        found(os::terminated(path)?.to_bytes(), file.offset)
+    })
+}
+
+fn with_buffers<T>(look_up: impl FnOnce(&mut NameBuffers) -> T) -> T {
     BUFFERS.with(|buffers| match buffers {
         Some(buffers) => look_up(buffers),
         None => pool::with_own(look_up),
@@ -64,7 +80,7 @@ pub fn function<T>(
 
 /// The name, the offset of the address in its function, and whether the whole name fitted.
 fn find_name<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u8], u64, bool)> {
-    let base = find_file(ip, path, text)?;
+    let base = find_file(ip, path, text)?.base.ok()?;
     let file = FileMemory(RawFile::open(os::terminated(path).ok()?)?);
     let image = LoadedHeaders::read(&file, 0).ok()?;
     if !is_of_module(&file, &image, ip) {
@@ -79,9 +95,16 @@ fn find_name<'s>(ip: u64, path: &mut [u8], text: &'s mut [u8]) -> Option<(&'s [u
     Some((name, distance, end.is_some()))
 }
 
+/// Where the file that is mapped at an address is.
+struct MappedFile {
+    /// The address of its first byte, if that is mapped.
+    base: Result<u64, Error>,
+    /// The file offset of the address that was looked up, in bytes.
+    offset: u64,
+}
+
 /// Puts the path of the file mapped at an address into `path`, with a terminating zero byte.
-/// Returns the address of the file's first byte.
-fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
+fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<MappedFile> {
     let maps = RawFile::open(c"/proc/thread-self/maps")?;
     let mut search = MappingSearch::new(RuntimeAddr(ip));
     let mut used = 0;
@@ -94,14 +117,15 @@ fn find_file(ip: u64, path: &mut [u8], text: &mut [u8]) -> Option<u64> {
         let mut lines = read.get(..whole)?.split(|byte| *byte == b'\n');
         let found = lines.find_map(|line| {
             let line = MapsLine::parse(line)?;
-            search.next(&line).map(|base| (base, line.name))
+            search.next(&line).map(|base| (base, line))
         });
-        if let Some((base, name)) = found {
+        if let Some((base, line)) = found {
             let mut slots = path.iter_mut();
-            for byte in unescaped(name).chain([0]) {
+            for byte in unescaped(line.name).chain([0]) {
                 *slots.next()? = byte;
             }
-            return base.ok();
+            let offset = line.file_offset(RuntimeAddr(ip));
+            return (!line.name.is_empty()).then_some(MappedFile { base, offset });
         }
         text.copy_within(whole..used, 0);
         used -= whole;

@@ -1,7 +1,7 @@
 //! A process that the caller traces with ptrace, for `_UPT_*`.
 
 use unspool_files::raw::RawMap;
-use unspool_rows::{LoadBias, Memory};
+use unspool_rows::{LoadBias, Memory, RuntimeAddr};
 
 use crate::abi::{DynInfo, Error, ProcInfo};
 use crate::client::AlignedMemory;
@@ -90,6 +90,23 @@ impl PtraceTarget {
         let vaddr = ip.wrapping_sub(base).wrapping_sub(image.bias);
         let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
         found(name, offset)
+    }
+
+    /// Passes the path of the file mapped at an address to `found`, and the offset of the address
+    /// in the file, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] if there is none, and errors of `found`.
+    pub fn file<T>(
+        &self,
+        ip: u64,
+        found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (maps, ip) = (os::maps(self.pid)?, RuntimeAddr(ip));
+        let mapping = maps::named(&maps, ip).ok_or(Error::NO_INFO)?;
+        let path = os::path_of_mapping(mapping.name)?;
+        found(os::terminated(&path)?.to_bytes(), mapping.file_offset(ip))
     }
 }
 

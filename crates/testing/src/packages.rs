@@ -233,6 +233,21 @@ pub fn libunwind_headers() -> Result<PathBuf, Error> {
     }
 }
 
+/// The minor version of the installed libunwind 1.
+///
+/// # Errors
+///
+/// As [`libunwind_headers`].
+pub fn libunwind_minor_version() -> Result<u32, Error> {
+    let header = libunwind_headers()?.join("libunwind-common.h");
+    let text = std::fs::read_to_string(header)?;
+    let version = text.split("#define UNW_VERSION_MINOR").nth(1);
+    let version = version.and_then(|rest| rest.split_whitespace().next());
+    Ok(version
+        .ok_or("libunwind's header has no version")?
+        .parse()?)
+}
+
 /// The folder of [`UNPACKED`].
 fn unpacked() -> PathBuf {
     target().join("packages").join(UNPACKED.package)

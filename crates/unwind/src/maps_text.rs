@@ -78,6 +78,13 @@ impl<'t> MapsLine<'t> {
     pub fn contains(&self, addr: RuntimeAddr) -> bool {
         self.start <= addr && addr < self.end
     }
+
+    /// The file offset of an address in this mapping, in bytes.
+    #[must_use]
+    pub fn file_offset(&self, addr: RuntimeAddr) -> u64 {
+        let distance = addr.0.wrapping_sub(self.start.0);
+        self.offset.wrapping_add(distance)
+    }
 }
 
 /// A name without the kernel's escapes: it prints a newline as `\012`, and escapes nothing else.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use crate::Error;
+use crate::{Error, packages};
 
 /// Stacks and their numbers.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -51,17 +51,19 @@ impl StackCounts {
     }
 
     /// `strace -k`'s output: frames are lines below the system calls.
-    pub(super) fn from_strace(text: &str) -> StackCounts {
+    pub(super) fn from_strace(text: &str) -> Result<StackCounts, Error> {
+        let has_debug_names = packages::libunwind_minor_version()? >= 8;
         let mut all = StackCounts::default();
         let mut stack = FrameLines::new();
         for line in text.lines().chain([""]) {
             match line.strip_prefix(" > ") {
+                Some(frame) if has_debug_names => stack.push(without_name(frame)),
                 Some(frame) => stack.push(frame.to_owned()),
                 None if stack.is_empty() => {}
                 None => all.add(std::mem::take(&mut stack), 1),
             }
         }
-        all
+        Ok(all)
     }
 
     /// heaptrack's raw file. A line `t` for each frame has its address and the index of its
@@ -150,6 +152,14 @@ impl StackCounts {
         }
         Ok(StackCounts([(stack, 1)].into()))
     }
+}
+
+/// A frame of `strace -k`, `FILE(FUNCTION+OFFSET) [ADDRESS]`, without the function: libunwind 1.8 has
+/// names of debug files, too.
+fn without_name(frame: &str) -> String {
+    let (file, rest) = frame.split_once('(').unwrap_or((frame, ""));
+    let address = rest.rsplit_once(") ").map_or("", |(_, address)| address);
+    format!("{file} {address}")
 }
 
 fn hexadecimal(text: &str) -> Result<u64, Error> {

@@ -5,7 +5,10 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::abi::{Error, ProcInfo, UnwWord};
+use unspool_rows::{Memory as _, RuntimeAddr};
+use unspool_unwind::local::OwnMemory;
+
+use crate::abi::{Accessors, Error, NameCallback, ProcInfo, UnwWord};
 use crate::client::Client;
 use crate::cursor::ClientCursor;
 use crate::space::AddressSpace;
@@ -102,25 +105,69 @@ pub(crate) fn resume(cursor: &mut ClientCursor<'static>) -> Result<c_int, Error>
     Error::check(unsafe { resume(client.handle(), cursor, client.argument) })
 }
 
-/// The name of a frame's procedure. A return address is looked up at its call.
+/// The name of something at an address.
 ///
 /// # Safety
 ///
 /// `buffer` has `length` bytes that can be written; `offset` can be written, or is null.
-pub(crate) unsafe fn proc_name(
-    cursor: &ClientCursor<'static>,
+pub(crate) unsafe fn name(
+    client: &Client<'_>,
+    callback: Option<NameCallback>,
+    ip: u64,
     buffer: *mut c_char,
     length: usize,
     offset: *mut UnwWord,
 ) -> Result<c_int, Error> {
-    let client = cursor.client();
-    let name = client.space.accessors.get_proc_name.ok_or(Error::NO_INFO)?;
-    let pc = cursor.code().lookup().0;
+    let name = callback.ok_or(Error::NO_INFO)?;
     // SAFETY: the contract above, and the caller's promise.
-    let code = unsafe { name(client.handle(), pc, buffer, length, offset, client.argument) };
+    Error::check(unsafe { name(client.handle(), ip, buffer, length, offset, client.argument) })
+}
+
+/// The name of something at a frame's address. A return address is looked up at its call.
+///
+/// # Safety
+///
+/// As [`name`].
+pub(crate) unsafe fn name_at_frame(
+    cursor: &ClientCursor<'static>,
+    callback: Option<NameCallback>,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut UnwWord,
+) -> Result<c_int, Error> {
+    let pc = cursor.code().lookup().0;
     // SAFETY: the caller's promise.
-    if let (0, Some(offset)) = (code, unsafe { offset.as_mut() }) {
+    let found = unsafe { name(&cursor.client(), callback, pc, buffer, length, offset) };
+    // SAFETY: the caller's promise.
+    if let (Ok(0), Some(offset)) = (found, unsafe { offset.as_mut() }) {
         *offset = offset.wrapping_add(cursor.ip().wrapping_sub(pc));
     }
-    Error::check(code)
+    found
+}
+
+/// A copy of a client's callbacks.
+///
+/// Clients of version 1.6 have fewer, and nothing says which those are. The later callbacks are
+/// then what follows in their memory, if that can be read. Only functions that version 1.6 does not
+/// have call them.
+///
+/// # Safety
+///
+/// `accessors` has those of version 1.6 at least.
+pub(crate) unsafe fn copied(accessors: *const Accessors) -> Accessors {
+    const LATER: usize = size_of::<Accessors>() - Accessors::SIZE_IN_1_6;
+    let mut copy = Accessors::NONE;
+    let into = (&raw mut copy).cast::<u8>();
+    // SAFETY: the caller's promise.
+    unsafe { into.copy_from_nonoverlapping(accessors.cast(), Accessors::SIZE_IN_1_6) };
+    let mut later = [0; LATER];
+    let address = accessors.wrapping_byte_add(Accessors::SIZE_IN_1_6);
+    let address = RuntimeAddr(address.expose_provenance() as u64);
+    if OwnMemory::with_modules().read(address, &mut later).is_ok() {
+        // SAFETY: within `copy`.
+        let into = unsafe { into.add(Accessors::SIZE_IN_1_6) };
+        // SAFETY: the rest of `copy`, whose callbacks may have any value.
+        unsafe { into.copy_from_nonoverlapping(later.as_ptr(), LATER) };
+    }
+    copy
 }

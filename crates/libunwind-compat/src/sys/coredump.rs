@@ -25,6 +25,8 @@ pub static ACCESSORS: Accessors = Accessors {
     access_fpreg: Some(access_fpreg),
     resume: Some(resume),
     get_proc_name: Some(get_proc_name),
+    get_elf_filename: Some(get_elf_filename),
+    ..Accessors::NONE
 };
 
 /// The core file made by [`create`].
@@ -244,6 +246,33 @@ pub unsafe extern "C" fn get_proc_name(
         core.function(ip, |name, distance| {
             // SAFETY: the caller's promise.
             unsafe { put_name(name, buffer, length, distance, offset) }
+        })
+    }))
+}
+
+/// `_UCD_get_elf_filename`: [`Error::NO_MEMORY`] for a truncated path.
+///
+/// # Safety
+///
+/// As [`get_proc_name`].
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_UCD_get_elf_filename")
+)]
+pub unsafe extern "C" fn get_elf_filename(
+    _space: *mut AddressSpace,
+    ip: UnwWord,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut UnwWord,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let core = unsafe { core_file(argument) };
+    Error::code_of(core.and_then(|core| {
+        core.file_name(ip, |path, distance| {
+            // SAFETY: the caller's promise.
+            unsafe { put_name(path, buffer, length, distance, offset) }
         })
     }))
 }

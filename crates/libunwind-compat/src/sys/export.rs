@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::cursor::{self, ClientCursor};
 use crate::space::AddressSpace;
 use crate::sys::{blob, callbacks, heap};
-use crate::{remote_cfi, rule};
+use crate::{image, remote_cfi, rule};
 
 /// C's cursor has room for ours.
 const _: () = assert!(
@@ -40,18 +40,24 @@ fn done(result: Result<(), Error>) -> c_int {
 }
 
 /// `unw_create_addr_space`: null for a byte order other than x86-64's, and without memory.
+///
+/// # Safety
+///
+/// `accessors` has the callbacks of version 1.6 at least.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_create_addr_space")
 )]
-pub extern "C" fn create_addr_space(
-    accessors: &Accessors,
+pub unsafe extern "C" fn create_addr_space(
+    accessors: *const Accessors,
     byte_order: c_int,
 ) -> Option<Box<AddressSpace>> {
-    match byte_order {
-        0 | LITTLE_ENDIAN => heap::boxed(AddressSpace::new(*accessors).ok()?),
-        _ => None,
+    if !matches!(byte_order, 0 | LITTLE_ENDIAN) {
+        return None;
     }
+    // SAFETY: the caller's promise.
+    let accessors = unsafe { callbacks::copied(accessors) };
+    heap::boxed(AddressSpace::new(accessors).ok()?)
 }
 
 /// `unw_destroy_addr_space`.
@@ -101,6 +107,14 @@ pub extern "C" fn set_cache_size(_space: &AddressSpace, _size: usize, flags: c_i
 pub extern "C" fn flush_cache(space: &AddressSpace, _low: UnwWord, _high: UnwWord) {
     space.flush();
 }
+
+/// `unw_set_iterate_phdr_function`: the function is not called, because modules of the own process
+/// are found without a lock, by `_dl_find_object`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_set_iterate_phdr_function")
+)]
+pub extern "C" fn set_iterate_phdr_function(_space: &AddressSpace, _function: *const c_void) {}
 
 /// `unw_init_remote`.
 #[cfg_attr(
@@ -237,6 +251,99 @@ pub extern "C" fn get_proc_info_by_ip(
     }))
 }
 
+/// `unw_get_proc_info_in_range`: the procedure of an address in `start..end`, by the
+/// `.eh_frame_hdr` of that code. `info` is only written.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_proc_info_in_range")
+)]
+pub extern "C" fn get_proc_info_in_range(
+    start: UnwWord,
+    end: UnwWord,
+    eh_frame_hdr: UnwWord,
+    _eh_frame_hdr_bytes: UnwWord,
+    _exidx: UnwWord,
+    _exidx_bytes: UnwWord,
+    space: &AddressSpace,
+    ip: UnwWord,
+    info: &mut MaybeUninit<ProcInfo>,
+    need_unwind_info: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    let memory = Client { space, argument }.memory();
+    let table = image::search_table(&memory, eh_frame_hdr, start..end);
+    let found = table.and_then(|table| remote_cfi::search(&memory, &table, ip));
+    done(found.map(|found| {
+        info.write(as_wanted(found, need_unwind_info));
+    }))
+}
+
+/// `unw_get_proc_name_by_ip`.
+///
+/// # Safety
+///
+/// As [`get_proc_name`].
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_proc_name_by_ip")
+)]
+pub unsafe extern "C" fn get_proc_name_by_ip(
+    space: &AddressSpace,
+    ip: UnwWord,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut UnwWord,
+    argument: *mut c_void,
+) -> c_int {
+    let client = Client { space, argument };
+    let callback = space.accessors.get_proc_name;
+    // SAFETY: the caller's promise.
+    code(unsafe { callbacks::name(&client, callback, ip, buffer, length, offset) })
+}
+
+/// `unw_get_elf_filename`.
+///
+/// # Safety
+///
+/// As [`get_proc_name`].
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_elf_filename")
+)]
+pub unsafe extern "C" fn get_elf_filename(
+    cursor: &ClientCursor<'static>,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut UnwWord,
+) -> c_int {
+    let callback = cursor.client().space.accessors.get_elf_filename;
+    // SAFETY: the caller's promise.
+    code(unsafe { callbacks::name_at_frame(cursor, callback, buffer, length, offset) })
+}
+
+/// `unw_get_elf_filename_by_ip`.
+///
+/// # Safety
+///
+/// As [`get_proc_name`].
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_elf_filename_by_ip")
+)]
+pub unsafe extern "C" fn get_elf_filename_by_ip(
+    space: &AddressSpace,
+    ip: UnwWord,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut UnwWord,
+    argument: *mut c_void,
+) -> c_int {
+    let client = Client { space, argument };
+    let callback = space.accessors.get_elf_filename;
+    // SAFETY: the caller's promise.
+    code(unsafe { callbacks::name(&client, callback, ip, buffer, length, offset) })
+}
+
 /// `unw_get_proc_name`.
 ///
 /// # Safety
@@ -252,8 +359,9 @@ pub unsafe extern "C" fn get_proc_name(
     length: usize,
     offset: *mut UnwWord,
 ) -> c_int {
+    let callback = cursor.client().space.accessors.get_proc_name;
     // SAFETY: the caller's promise.
-    code(unsafe { callbacks::proc_name(cursor, buffer, length, offset) })
+    code(unsafe { callbacks::name_at_frame(cursor, callback, buffer, length, offset) })
 }
 
 /// `unw_reg_states_iterate`: the data for `callback` is a row in the form that [`apply_reg_state`]
@@ -336,13 +444,19 @@ pub extern "C" fn dwarf_search_unwind_table(
 ) -> c_int {
     let client = Client { space, argument };
     let found = remote_cfi::search(&client.memory(), table, ip);
-    done(found.map(|found| {
-        *info = found;
-        if need_unwind_info == 0 {
-            info.unwind_info = core::ptr::null_mut();
-            info.unwind_info_size = 0;
-        }
-    }))
+    done(found.map(|found| *info = as_wanted(found, need_unwind_info)))
+}
+
+/// A procedure, with unwind information if that is needed.
+fn as_wanted(found: ProcInfo, need_unwind_info: c_int) -> ProcInfo {
+    if need_unwind_info != 0 {
+        return found;
+    }
+    ProcInfo {
+        unwind_info: core::ptr::null_mut(),
+        unwind_info_size: 0,
+        ..found
+    }
 }
 
 /// `unw_regname`.

@@ -67,13 +67,19 @@ pub(crate) fn maps(pid: i32) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-/// The file with this name in a process's maps, in the process's view of the file system.
-pub(crate) fn map_of_process(pid: i32, name: &[u8]) -> Result<RawMap, Error> {
-    let root = process_path(pid, b"/root")?;
+/// The path that a name in a process's maps stands for, with a terminating zero byte.
+pub(crate) fn path_of_mapping(name: &[u8]) -> Result<Vec<u8>, Error> {
     let mut path = path(&[name])?;
     // Reuses the room of the name.
     path.clear();
     path.extend(unescaped(name).chain([0]));
+    Ok(path)
+}
+
+/// The file with this name in a process's maps, in the process's view of the file system.
+pub(crate) fn map_of_process(pid: i32, name: &[u8]) -> Result<RawMap, Error> {
+    let root = process_path(pid, b"/root")?;
+    let path = path_of_mapping(name)?;
     let file = RawFile::open_in_root(terminated(&root)?, terminated(&path)?);
     file.and_then(|file| file.map_or_copy())
         .ok_or(Error::NO_INFO)

@@ -37,6 +37,8 @@ const ACCESSORS: Accessors = Accessors {
     access_fpreg: Some(access_fpreg),
     resume: Some(resume),
     get_proc_name: Some(get_proc_name),
+    get_elf_filename: Some(get_elf_filename),
+    ..Accessors::NONE
 };
 
 /// `unw_local_addr_space`.
@@ -81,7 +83,7 @@ pub(crate) fn cursor(context: *mut c_void, is_interrupted: bool) -> ClientCursor
         space: &OWN,
         argument: context,
     };
-    let (stored, address) = (ContextRegisters(context), |number| {
+    let (stored, address) = (ContextRegisters::of_call(context), |number| {
         context::address(context, number)
     });
     let (code, stack_pointer) = (stored.register(16), stored.register(7));
@@ -233,6 +235,23 @@ unsafe extern "C" fn get_proc_name(
     })
 }
 
+unsafe extern "C" fn get_elf_filename(
+    _space: *mut AddressSpace,
+    ip: UnwWord,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut UnwWord,
+    _context: *mut c_void,
+) -> c_int {
+    if dynamic::registered(ip).is_some() {
+        return Error::NO_INFO.0;
+    }
+    Error::code_of(names::file(ip, |path, distance| {
+        // SAFETY: the interface's contract.
+        unsafe { put_name(path, buffer, length, distance, offset) }
+    }))
+}
+
 /// `unw_backtrace`: the caller's address, its caller's, and so on.
 ///
 /// # Safety
@@ -248,6 +267,51 @@ pub unsafe extern "C" fn backtrace(buffer: *mut RuntimeAddr, size: c_int) -> c_i
 static MEMOS: BufferPool<Memo> = BufferPool::new();
 
 unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { walk_from(buffer, size, &ContextRegisters::of_call(context)) }
+}
+
+/// `unw_backtrace2`: a context's address, its caller's, and so on. A null context is the caller's.
+///
+/// # Safety
+///
+/// `buffer` has room for `size` addresses. `context` is null, from `unw_getcontext`, or with
+/// `UNW_INIT_SIGNAL_FRAME` in `flags` a signal handler's argument.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "unw_backtrace2"))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn backtrace2(
+    buffer: *mut RuntimeAddr,
+    size: c_int,
+    context: *mut c_void,
+    flags: c_int,
+) -> c_int {
+    call_with_context!("r8", walk_context)
+}
+
+unsafe extern "C" fn walk_context(
+    buffer: *mut RuntimeAddr,
+    size: c_int,
+    context: *mut c_void,
+    flags: c_int,
+    own_context: *mut c_void,
+) -> c_int {
+    let top = match flags {
+        _ if context.is_null() => ContextRegisters::of_call(own_context),
+        0 => ContextRegisters::of_call(context),
+        SIGNAL_FRAME => ContextRegisters {
+            context,
+            is_interrupted: true,
+        },
+        _ => return 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { walk_from(buffer, size, &top) }
+}
+
+/// # Safety
+///
+/// `buffer` has room for `size` addresses.
+unsafe fn walk_from(buffer: *mut RuntimeAddr, size: c_int, top: &ContextRegisters) -> c_int {
     let size = usize::try_from(size).unwrap_or(0);
     if size == 0 {
         return 0;
@@ -255,14 +319,14 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     // SAFETY: the caller's promise; an address has the representation of a pointer.
     let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
     if dynamic::is_any_registered() || objects::is_enabled() {
-        return walk_by_steps(context, addresses);
+        return walk_by_steps(top, addresses);
     }
-    let (top, memory) = (ContextRegisters(context), OwnMemory::with_own_stack());
+    let memory = OwnMemory::with_own_stack();
     let (walker, modules) = (Walker::new(ABI, rules::current()), local::modules());
     let walk = stats::counted(|| {
         MEMOS.with(|memo| match memo {
-            Some(memo) => walker.walk_again(memo, &top, modules, &memory, addresses),
-            None => walker.walk(&top, modules, &memory, addresses),
+            Some(memo) => walker.walk_again(memo, top, modules, &memory, addresses),
+            None => walker.walk(top, modules, &memory, addresses),
         })
     });
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
@@ -271,8 +335,8 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
 /// Walks by steps: for registered code, which the walker does not know, or if machine code of
 /// tables is to be used instead of its rules.
 #[cold]
-fn walk_by_steps(context: *mut c_void, addresses: &mut [RuntimeAddr]) -> c_int {
-    let mut cursor = cursor(context, false);
+fn walk_by_steps(top: &ContextRegisters, addresses: &mut [RuntimeAddr]) -> c_int {
+    let mut cursor = cursor(top.context, top.is_interrupted);
     let mut count = 0;
     for address in addresses {
         *address = RuntimeAddr(cursor.ip());
@@ -284,12 +348,28 @@ fn walk_by_steps(context: *mut c_void, addresses: &mut [RuntimeAddr]) -> c_int {
     count
 }
 
-/// A context with at least the registers that `call_with_context` stores.
-struct ContextRegisters(*mut c_void);
+/// A context with at least the registers that `call_with_context` stores, or after an interruption
+/// with all.
+struct ContextRegisters {
+    context: *mut c_void,
+    is_interrupted: bool,
+}
 
 impl ContextRegisters {
+    /// The registers that a call preserves, except the stack and frame pointer.
+    const PRESERVED: &[u16] = &[3, 12, 13, 14, 15];
+    /// All others.
+    const ALL: &[u16] = &[0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+
+    fn of_call(context: *mut c_void) -> Self {
+        ContextRegisters {
+            context,
+            is_interrupted: false,
+        }
+    }
+
     fn register(&self, number: u16) -> u64 {
-        let at = pointer(context::address(self.0, number));
+        let at = pointer(context::address(self.context, number));
         // SAFETY: the context has all registers requested below.
         unsafe { at.cast::<u64>().read() }
     }
@@ -297,7 +377,12 @@ impl ContextRegisters {
 
 impl InnermostFrame for ContextRegisters {
     fn code(&self) -> CodeAddr {
-        CodeAddr::Return(RuntimeAddr(self.register(16)))
+        let address = RuntimeAddr(self.register(16));
+        if self.is_interrupted {
+            CodeAddr::Instruction(address)
+        } else {
+            CodeAddr::Return(address)
+        }
     }
 
     fn stack_pointer(&self) -> u64 {
@@ -309,8 +394,12 @@ impl InnermostFrame for ContextRegisters {
     }
 
     fn others(&self) -> impl Iterator<Item = (Register, u64)> {
-        [3, 12, 13, 14, 15]
-            .into_iter()
-            .map(|number| (Register(number), self.register(number)))
+        let numbers = if self.is_interrupted {
+            Self::ALL
+        } else {
+            Self::PRESERVED
+        };
+        let numbers = numbers.iter();
+        numbers.map(|number| (Register(*number), self.register(*number)))
     }
 }

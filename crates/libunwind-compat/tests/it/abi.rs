@@ -39,8 +39,12 @@ const SIZES: &[(&str, usize)] = sizes![
     DynInfo,
     RemoteTable,
     SaveLocation,
+    AccessorsIn1_6,
     Accessors
 ];
+
+#[allow(non_camel_case_types, reason = "a version")]
+type AccessorsIn1_6 = [u8; Accessors::SIZE_IN_1_6];
 
 const OFFSETS: &[(&str, usize)] = offsets![
     ProcInfo: start_ip end_ip lsda handler gp flags format unwind_info_size unwind_info extra;
@@ -48,7 +52,7 @@ const OFFSETS: &[(&str, usize)] = offsets![
     RemoteTable: name_ptr segbase table_len table_data;
     SaveLocation: kind value extra;
     Accessors: find_proc_info put_unwind_info get_dyn_info_list_addr access_mem access_reg
-        access_fpreg resume get_proc_name;
+        access_fpreg resume get_proc_name get_elf_filename get_proc_ip_range ptrauth_insn_mask;
 ];
 
 const VALUES: &[(&str, i32)] = &[

@@ -52,6 +52,26 @@ fn build(compiler: Command, source: &str) -> PathBuf {
     programs::build(compiler, &folder.join(source), &[], SCRATCH.as_ref()).unwrap()
 }
 
+/// The minor version of Debian's libunwind 1.
+pub(crate) fn libunwind_minor_version() -> u32 {
+    packages::libunwind_minor_version().unwrap()
+}
+
+/// What a program's lines and Debian's library should agree about: all, up to version 1.6. Since
+/// version 1.8 the names of functions in libraries may be those of debug files.
+pub(crate) fn without_debug_names(text: &str) -> String {
+    if libunwind_minor_version() < 8 {
+        return text.to_owned();
+    }
+    let line = |line: &str| {
+        let is_of_library = line.contains("info=0:7f");
+        let words = line.split_whitespace();
+        let words = words.filter(|word| !is_of_library || !word.starts_with("name="));
+        words.collect::<Vec<_>>().join(" ") + "\n"
+    };
+    text.lines().map(line).collect()
+}
+
 const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// A unique path.

@@ -1,4 +1,4 @@
-/* Prints the frames of all threads of a core file, as eu-stack does.
+/* Prints the frames of all threads of a core file, as eu-stack does, and where they are in files.
  * Usage: coredump LIBUNWIND_X86_64 LIBUNWIND_COREDUMP CORE */
 #include <dlfcn.h>
 #include <libunwind-coredump.h>
@@ -23,6 +23,10 @@ int main(int argc, char **argv) {
     LOAD(core_library, _UCD_get_pid);
     LOAD(core_library, _UCD_get_cursig);
 
+    /* libunwind 1.6 has no declaration. */
+    int (*get_elf_filename)(unw_cursor_t *, char *, size_t, unw_word_t *) =
+        symbol(library, "_Ux86_64_get_elf_filename");
+
     if (my__UCD_create(argv[0]) || my__UCD_create("/nonexistent"))
         return 2;
     struct UCD_info *core = my__UCD_create(argv[3]);
@@ -36,11 +40,13 @@ int main(int argc, char **argv) {
         unw_cursor_t cursor;
         int step = my_unw_init_remote(&cursor, space, core);
         for (int frame = 0; step >= 0; frame++) {
-            unw_word_t ip;
-            char name[64] = "";
+            unw_word_t ip, offset = 0, file_offset;
+            char name[64] = "", file[4096];
             my_unw_get_reg(&cursor, UNW_REG_IP, &ip);
-            my_unw_get_proc_name(&cursor, name, sizeof name, NULL);
+            my_unw_get_proc_name(&cursor, name, sizeof name, &offset);
             printf("#%d 0x%016lx %s\n", frame, (long)ip, name);
+            if (get_elf_filename(&cursor, file, sizeof file, &file_offset) == 0)
+                printf("%s+%lx is %s+%lx\n", name, (long)offset, file, (long)file_offset);
             step = my_unw_step(&cursor);
             if (step == 0)
                 break;

@@ -40,7 +40,14 @@ int main(void) {
     OFFSET("SaveLocation.value", unw_save_loc_t, u.addr);
     OFFSET("SaveLocation.value", unw_save_loc_t, u.regnum);
     OFFSET("SaveLocation.extra", unw_save_loc_t, extra);
+#if UNW_VERSION < UNW_VERSION_CODE(1, 8)
+    SIZE("AccessorsIn1_6", unw_accessors_t);
+#else
     SIZE("Accessors", unw_accessors_t);
+    OFFSET("Accessors.get_elf_filename", unw_accessors_t, get_elf_filename);
+    OFFSET("Accessors.get_proc_ip_range", unw_accessors_t, get_proc_ip_range);
+    OFFSET("Accessors.ptrauth_insn_mask", unw_accessors_t, ptrauth_insn_mask);
+#endif
     OFFSET("Accessors.find_proc_info", unw_accessors_t, find_proc_info);
     OFFSET("Accessors.put_unwind_info", unw_accessors_t, put_unwind_info);
     OFFSET("Accessors.get_dyn_info_list_addr", unw_accessors_t, get_dyn_info_list_addr);
