@@ -176,11 +176,10 @@ const GOLD: &str = "binutils-gold";
 /// libunwind-N-dev.
 const UNPACKED: PackageFile = needed("usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev");
 
-/// The rules of accessibility: a package of npm that is unpacked in the target folder, and the
-/// SHA-512 of its archive in base64.
-const AXE: &str = "axe-core@4.14.1";
-const AXE_DIGEST: &str =
-    "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==";
+/// A package of PyPI with axe-core 4.12.1, the rules of accessibility. It is unpacked in the target
+/// folder.
+const AXE: &str = "axe-playwright-python==0.1.8";
+const AXE_HASH: &str = "sha256:fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8";
 
 const fn needed(file: &'static str, package: &'static str) -> PackageFile {
     PackageFile { file, package }
@@ -266,7 +265,7 @@ pub fn axe() -> Result<PathBuf, Error> {
     let file = target()
         .join("packages")
         .join(AXE)
-        .join("package/axe.min.js");
+        .join("axe_playwright_python/axe.min.js");
     if file.exists() {
         Ok(file)
     } else {
@@ -293,11 +292,8 @@ pub fn missing() -> Vec<&'static str> {
 ///
 /// `apt-get` cannot be run or fails, or a file is still missing after it.
 pub fn setup(out: &mut impl Write) -> Result<(), Error> {
-    if axe().is_err() {
-        fetch_axe()?;
-    }
     let is_unpacked = libunwind_headers().is_ok();
-    if missing().is_empty() && is_unpacked {
+    if missing().is_empty() && is_unpacked && axe().is_ok() {
         writeln!(out, "nothing is missing")?;
         return Ok(());
     }
@@ -315,6 +311,9 @@ pub fn setup(out: &mut impl Write) -> Result<(), Error> {
     }
     if !is_unpacked {
         unpack()?;
+    }
+    if axe().is_err() {
+        fetch_axe()?;
     }
     match NEEDED
         .iter()
@@ -342,23 +341,19 @@ fn unpack() -> Result<(), Error> {
     }
 }
 
-/// Fetches and unpacks [`AXE`] by npm, which Debian's `nodejs` does not have everywhere.
+/// Fetches and unpacks [`AXE`]. pip compares the hash.
 fn fetch_axe() -> Result<(), Error> {
     let folder = target().join("packages").join(AXE);
     std::fs::create_dir_all(&folder)?;
-    let script = "archive=$(npm pack --silent \"$0\") && \
-        test \"$(openssl dgst -sha512 -binary \"$archive\" | openssl base64 -A)\" = \"$1\" && \
-        tar -xzf \"$archive\"";
+    let script = "echo \"$0 --hash=$1\" > requirements && \
+        pip3 download --quiet --no-deps --require-hashes --requirement requirements && \
+        python3 -m zipfile --extract *.whl .";
     let mut shell = Command::new("sh");
-    shell.args(["-c", script, AXE, AXE_DIGEST]);
+    shell.args(["-c", script, AXE, AXE_HASH]);
     if shell.current_dir(&folder).status()?.success() {
         Ok(())
     } else {
-        let folder = folder.display();
-        Err(
-            format!("cannot unpack {AXE} in {folder}: npm is missing, or its archive differs")
-                .into(),
-        )
+        Err(format!("cannot unpack {AXE} in {}", folder.display()).into())
     }
 }
 
