@@ -1,4 +1,6 @@
-/* Code written at run time, and an exception through it. Prints what happens. Usage: jit [THREADS] */
+/* Code written at run time, and an exception through it. Prints what happens. Usage: jit [THREADS [some]]
+ * With "some" without what libgcc cannot do since 13: a section that is registered twice ends in an abort, and a table in
+ * a fault. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -204,19 +206,24 @@ int main(int argc, char **argv) {
     show("section", code);
     __deregister_frame(code->frames);
     show("removed", code);
-    __register_frame(code->frames);
-    __register_frame(code->frames);
-    __deregister_frame(code->frames);
-    show("once of two", code);
-    __deregister_frame(code->frames);
-    show("both", code);
+    int all = argc < 3;
+    if (all) {
+        __register_frame(code->frames);
+        __register_frame(code->frames);
+        __deregister_frame(code->frames);
+        show("once of two", code);
+        __deregister_frame(code->frames);
+        show("both", code);
+    }
     __register_frame_info(code->frames, object);
     show("info", code);
     printf("object %d\n", __deregister_frame_info(code->frames) == object);
-    __register_frame_info_table(list, object);
-    show("table", code);
-    show("table", other);
-    printf("object %d\n", __deregister_frame_info(list) == object);
+    if (all) {
+        __register_frame_info_table(list, object);
+        show("table", code);
+        show("table", other);
+        printf("object %d\n", __deregister_frame_info(list) == object);
+    }
     /* Other code at the address: frames have another size. */
     __register_frame(code->frames);
     passes(code, 0);
