@@ -368,7 +368,6 @@ fn refers_to(ty: &Type<'_>) -> Option<TypeId> {
     }
 }
 
-/// The names of flags, with objdump's commas: one too many if only the third is missing.
 fn flag_names(flags: Flags) -> String {
     let names = [
         (Flags::COMPRESSED, "CTF_F_COMPRESS"),
@@ -376,16 +375,6 @@ fn flag_names(flags: Flags) -> String {
         (Flags::INDEX_SORTED, "CTF_F_IDXSORTED"),
         (Flags::DYNSTR, "CTF_F_DYNSTR"),
     ];
-    let mut text = String::new();
-    for (flag, name) in names {
-        let is_set = flags.has(flag);
-        if is_set {
-            text.push_str(name);
-        }
-        let has_more = flags.0 >= flag.0 << 1;
-        if has_more && (is_set || flag == Flags::INDEX_SORTED) {
-            text.push_str(", ");
-        }
-    }
-    text
+    let set = names.iter().filter(|(flag, _)| flags.has(*flag));
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
