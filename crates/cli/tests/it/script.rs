@@ -94,11 +94,33 @@ fn text(output: Output) -> String {
 }
 
 fn perf(options: &[&str], file: &Path) -> String {
-    text(run("perf", options, file))
+    comparable(text(run("perf", options, file)))
 }
 
 fn ours(options: &[&str], file: &Path) -> String {
-    text(run(UNSPOOL, options, file))
+    comparable(text(run(UNSPOOL, options, file)))
+}
+
+/// A text in the form of perf 6.1. Later versions have wider columns of thread IDs, and addresses in
+/// the process in place of those in files: of these the last 12 bits are the same.
+fn comparable(text: String) -> String {
+    static IS_6_1: OnceLock<bool> = OnceLock::new();
+    let is_6_1 = || tool("perf").arg("version").succeed().contains(" 6.1.");
+    if *IS_6_1.get_or_init(is_6_1) {
+        return text;
+    }
+    let line = |line: &str| {
+        let mut words: Vec<_> = line.split_whitespace().collect();
+        let first = words.first_mut();
+        if let Some(address) =
+            first.filter(|word| line.starts_with('\t') && !word.starts_with("ffff"))
+        {
+            *address = &address[address.len().saturating_sub(3)..];
+        }
+        let indent = if line.starts_with('\t') { "\t" } else { "" };
+        format!("{indent}{}\n", words.join(" "))
+    };
+    text.lines().map(line).collect()
 }
 
 /// The samples of a text: a line each, and the lines of its frames.
@@ -260,7 +282,7 @@ fn a_recording_can_be_named_as_perf_has_it() {
 
     // The description of the recording is perf's, except for its details of events.
     let headed = text(unspool(&["--header", "-i", name]));
-    let header = headed.strip_suffix(&expected).unwrap();
+    let header = comparable(headed.strip_suffix(&expected).unwrap().to_owned());
     let theirs = perf(&["--header"], &path);
     for line in header.lines() {
         let is_known = theirs.lines().any(|known| {
@@ -330,7 +352,7 @@ fn our_own_recordings_are_printed_too() {
     unspool.args(["record", "--no-cache", "-F", "499", "-o"]);
     let done = unspool.arg(&path).arg("--").arg(program()).arg("10");
     text(done.output().unwrap());
-    let all = ours(&["--no-inline"], &path);
+    let all = text(run(UNSPOOL, &["--no-inline"], &path));
     assert_known(&all, 10);
     // Where the function is, by another reader.
     let symbols = tool("nm").arg(program()).succeed();
@@ -574,10 +596,7 @@ fn a_closed_pipe_is_accepted() {
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
-    assert!(
-        line.contains("cpu-clock") || line.contains("cycles"),
-        "{line}"
-    );
+    assert!(line.contains("-clock") || line.contains("cycles"), "{line}");
     drop(out);
     let done = child.wait_with_output().unwrap();
     assert!(
