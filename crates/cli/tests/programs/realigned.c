@@ -25,6 +25,7 @@ KEPT void aligned(long a, long b, long c)
 {
     volatile char __attribute__((aligned(64))) buffer[64];
     buffer[0] = (char)(a * b - c);
+    buffer[1] = 0;
     innermost((char *)buffer);
     sink += a + b + c;
 }

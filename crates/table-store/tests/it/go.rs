@@ -1,5 +1,7 @@
 //! Rows of stripped Go programs, compared with the debugging information of the same code.
 
+use std::collections::BTreeSet;
+
 use unspool_elf::ElfFile;
 use unspool_rows::{CfaRule, Register, RegisterRule, Table};
 use unspool_table_store::{TableSource, read, synthesize};
@@ -19,7 +21,7 @@ fn rows_of_a_stripped_program() {
         .unwrap()
         .table;
     let spans: Vec<_> = ours.spans().collect();
-    let (mut bytes, mut equal, mut roots) = (0, 0, 0);
+    let (mut bytes, mut equal, mut roots) = (0, 0, BTreeSet::new());
     for span in theirs.spans() {
         bytes += span.end.0 - span.start.0;
         let after = spans.partition_point(|ours| ours.end <= span.start);
@@ -46,9 +48,9 @@ fn rows_of_a_stripped_program() {
                 "{shared:?} {row:?} {expected:?}"
             );
             equal += shared.end.0 - shared.start.0;
-            roots += u32::from(is_root);
+            roots.extend(is_root.then_some(found.start));
         }
     }
     assert!(equal * 1000 > bytes * 995, "{equal} of {bytes} bytes");
-    assert!((3..20).contains(&roots), "{roots}");
+    assert!((3..20).contains(&roots.len()), "{roots:x?}");
 }

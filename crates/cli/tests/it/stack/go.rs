@@ -40,7 +40,12 @@ fn threads_of_a_go_program() {
         let ours = functions(thread.unwrap_or_else(|| panic!("{printed:?}")));
         // Stripped C functions have no names.
         if !options.contains(&STRIPPED) {
-            assert_eq!(ours[..3], ["pause", "waits", "calls_waits"]);
+            // glibc's `pause` calls functions of its own since 2.41.
+            let start = ours.iter().take_while(|name| name.starts_with("__"));
+            assert_eq!(
+                ours[start.count()..][..3],
+                ["pause", "waits", "calls_waits"]
+            );
         }
 
         send_signal(pid, "QUIT");
