@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Error;
+use crate::{Error, packages};
+
+pub mod fresh;
 
 /// Fetches and verifies the source of a package by apt, and unpacks it in a new folder, without
 /// Debian's changes.
@@ -157,8 +159,22 @@ impl<'a> AptGet<'a> {
     }
 }
 
+/// Makes a root of a release with the essential packages and those included, separated by commas:
+/// an archive if the path ends in `.tar`, else a folder.
+///
+/// # Errors
+///
+/// mmdebstrap is missing or fails.
+pub fn bootstrap(root: &Path, release: &str, includes: &str) -> Result<(), Error> {
+    run(Command::new(packages::path("/usr/bin/mmdebstrap")?)
+        .args(["--variant=minbase", "--quiet"])
+        .arg(format!("--include={includes}"))
+        .arg(release)
+        .args([root.as_os_str(), mirror()?.as_ref()]))
+}
+
 /// The package mirror of this machine.
-pub(crate) fn mirror() -> Result<String, Error> {
+fn mirror() -> Result<String, Error> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI)"])
         .args(["Created-By: Packages", "Label: Debian"])

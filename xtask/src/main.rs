@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use xtask::clients::compare as clients;
 use xtask::{
     Error, archives, arm64, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite,
-    demangle, dist, exception_suites, long_run, mutate, outline, packages, page_picture,
+    debian, demangle, dist, exception_suites, long_run, mutate, outline, packages, page_picture,
     readelf_all, script_compare, seeds, sframe_suite, shared_objects, tidy,
 };
 
@@ -24,6 +24,8 @@ usage: cargo xtask TASK
                               for every ELF file below PATH (default: the whole machine)
   root                        run the tests that `test` leaves out: they act as several users or load BPF programs.
                               Their programs are started by sudo, and need Linux 6.9 or later
+  debian [RELEASE...]         run all tests of the last commit in new roots of Debian: in bookworm as a user with sudo,
+                              in trixie as root (as root)
   tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
                               docs/security.md speaks of (as root); --help says more
@@ -107,6 +109,10 @@ fn run() -> Result<ExitCode, Error> {
             readelf_all::compare_all(&options, &mut io::stdout().lock())?
         }
         Some("root") => root_tests()?,
+        Some("debian") => {
+            debian::fresh::test(&args.collect::<Vec<_>>())?;
+            true
+        }
         Some("tidy") => tidy::run(&mut io::stdout().lock())?,
         Some("attack") => {
             let args: Vec<OsString> = args.collect();

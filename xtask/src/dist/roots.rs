@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Release, copy, output};
-use crate::debian::{self, run};
+use crate::debian::{bootstrap, run};
 use crate::{Error, packages};
 
 /// A root of a Debian release.
@@ -90,11 +90,7 @@ impl Root {
         if !archive.exists() {
             fs::create_dir_all(folder)?;
             let unfinished = archive.with_extension("part.tar");
-            run(Command::new(packages::path("/usr/bin/mmdebstrap")?)
-                .args(["--variant=minbase", "--quiet"])
-                .arg(format!("--include={}", self.includes))
-                .arg(self.release)
-                .args([unfinished.as_os_str(), debian::mirror()?.as_ref()]))?;
+            bootstrap(&unfinished, self.release, self.includes)?;
             fs::rename(unfinished, &archive)?;
         }
         Ok(archive)
