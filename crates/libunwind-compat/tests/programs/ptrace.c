@@ -84,11 +84,12 @@ static void walk(pid_t pid, void *library, void *ptrace_library) {
         int result = my_unw_get_proc_info(&cursor, &info);
         printf("info=%d:%lx..%lx,%lx,%lx ", result, (long)info.start_ip, (long)info.end_ip,
                (long)info.handler, (long)info.lsda);
-        /* With room for the whole name, and for four bytes of it. */
-        for (size_t room = 64; room != 4; room = room == 64 ? 5 : 4) {
+        /* With room for the whole name, and for four bytes of it: libunwind 1.8 then finds none. */
+        size_t rooms[] = {64, 5};
+        for (int i = 0; i < (UNW_VERSION < UNW_VERSION_CODE(1, 8) ? 2 : 1); i++) {
             char name[64];
             unw_word_t offset = 0;
-            result = my_unw_get_proc_name(&cursor, name, room, &offset);
+            result = my_unw_get_proc_name(&cursor, name, rooms[i], &offset);
             printf("name=%d:", result);
             if (result != -UNW_ENOINFO)
                 printf("%s+%lx ", name, (long)offset);
