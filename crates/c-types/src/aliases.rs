@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hashbrown::HashSet;
 
 use crate::elf::{ElfContext, SymbolExtent, SymbolKind};
 use crate::graph::{Graph, TypedSymbol};
+use crate::link::LinkUnit;
 
 /// The aliases of each name.
 type AliasSets = BTreeMap<String, BTreeSet<String>>;
@@ -73,8 +75,7 @@ impl Aliases {
     }
 
     /// Whether a graph has types for any alias.
-    #[must_use]
-    pub fn apply_any(&self, graph: &Graph<'_>) -> bool {
+    fn apply_any(&self, graph: &Graph<'_>) -> bool {
         let has = |list: &AliasSets, symbols: &[TypedSymbol<'_>]| {
             symbols
                 .iter()
@@ -103,6 +104,17 @@ impl Aliases {
             let named: Vec<_> = named.collect();
             symbols.extend(named);
             symbols.sort();
+        }
+    }
+
+    /// Gives aliases the types of their targets in a unit that has them, where no unit has a type
+    /// for the alias.
+    pub fn apply_to_units(mut self, units: &mut [LinkUnit<'_>]) {
+        self.remove_typed(units.iter().map(|unit| &*unit.graph));
+        for unit in units {
+            if self.apply_any(&unit.graph) {
+                self.apply_to(Arc::make_mut(&mut unit.graph));
+            }
         }
     }
 }

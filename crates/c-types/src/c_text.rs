@@ -470,6 +470,41 @@ impl Definition<'_> {
     }
 }
 
+/// A graph as C: its named types, then its functions, data and variables. Control characters in names
+/// are escaped.
+#[derive(Debug, Clone, Copy)]
+pub struct Declarations<'g, 'a>(pub &'g Graph<'a>);
+
+impl Display for Declarations<'_, '_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let graph = self.0.with_escaped_names();
+        for (id, ty) in graph.types() {
+            let is_defined = matches!(
+                ty.kind,
+                TypeKind::Record { .. } | TypeKind::Enum { .. } | TypeKind::Typedef(_)
+            );
+            if is_defined && !ty.name.is_empty() {
+                writeln!(f, "{}", graph.define(id))?;
+            }
+        }
+        let lists = [
+            ("functions", &graph.functions),
+            ("data", &graph.objects),
+            ("variables", &graph.variables),
+        ];
+        for (what, symbols) in lists {
+            if !symbols.is_empty() {
+                writeln!(f, "/* {what} */")?;
+            }
+            for symbol in symbols {
+                let declared = graph.declare_with_bodies(symbol.ty, &symbol.name);
+                writeln!(f, "{declared};")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A number of bits, printed as bytes if they are whole.
 struct BitCount(u64);
 

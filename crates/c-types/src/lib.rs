@@ -32,6 +32,7 @@ mod diff;
 mod elf;
 mod error;
 mod escaped_names;
+mod excuses;
 mod graph;
 mod header;
 mod layout;
@@ -51,7 +52,7 @@ pub use aliases::Aliases;
 pub use archive::{ARCHIVE_MAGIC, CtfArchiveMember, SHARED, members};
 pub use btf::{BTF_MAGIC, BtfBase, BtfError, BtfOmission, BtfReading, BtfWriter};
 pub use bytes::Endian;
-pub use c_text::Definition;
+pub use c_text::{Declarations, Definition};
 pub use compare::{Agreement, TypeDifference};
 pub use dict::{Dict, DictLabel, UNKNOWN_NAME};
 pub use diff::{
@@ -60,6 +61,7 @@ pub use diff::{
 };
 pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolExtent, SymbolKind};
 pub use error::CtfError;
+pub use excuses::{ExcuseError, Excuses};
 pub use graph::{
     DataSection, Declaration, DeclarationTag, Enumerator, Graph, Linkage, Member, NameSpace,
     Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, UNKNOWN_TYPE,

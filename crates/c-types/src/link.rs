@@ -23,7 +23,8 @@ mod sharing;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::graph::Graph;
+use crate::archive::SHARED;
+use crate::graph::{Enumerator, Graph, TypeKind};
 use crate::parallel;
 use classes::TypeClasses;
 use emit::Emitter;
@@ -88,6 +89,35 @@ pub struct LinkOutput<'a> {
     pub shared: Arc<Graph<'a>>,
     /// The children with their names: the types of single units beyond the shared ones.
     pub children: Vec<(Cow<'a, str>, Graph<'a>)>,
+}
+
+impl<'a> LinkOutput<'a> {
+    /// All graphs with the names of their dictionaries, the shared one first.
+    pub fn dictionaries(&self) -> impl Iterator<Item = (&str, &Graph<'a>)> {
+        let children = self.children.iter();
+        let children = children.map(|(name, graph)| (&**name, graph));
+        std::iter::once((SHARED, &*self.shared)).chain(children)
+    }
+
+    /// The enumerators with values that CTF cannot represent, each as a message.
+    #[must_use]
+    pub fn wide_enumerators(&self) -> Vec<String> {
+        let mut wide = Vec::new();
+        for (_, graph) in self.dictionaries() {
+            for (id, ty) in graph.types() {
+                let TypeKind::Enum { enumerators, .. } = &ty.kind else {
+                    continue;
+                };
+                let is_wide = |one: &&Enumerator<'_>| i32::try_from(one.value).is_err();
+                wide.extend(enumerators.iter().filter(is_wide).map(|one| {
+                    let ty = graph.declare(id, "");
+                    let (name, value) = (&one.name, one.value);
+                    format!("{ty}: {name} is {value}; CTF has only its low 32 bits")
+                }));
+            }
+        }
+        wide
+    }
 }
 
 /// Links units. If units with a common child disagree, look-ups by name there find the types of the

@@ -34,6 +34,7 @@ mod producers;
 mod program;
 mod prototypes;
 mod split;
+mod type_file;
 mod unit;
 pub mod variables;
 
@@ -44,3 +45,7 @@ pub use producers::{ArrayOrder, Producers};
 pub use program::{ProgramTypes, SkippedUnit, UnitTypes, read_types};
 pub use prototypes::{DwarfPrototype, DwarfPrototypes};
 pub use split::SplitFiles;
+pub use type_file::{
+    ArrayView, BTF_SECTION, CTF_SECTION, LinkInput, LinkUnits, LoadedDicts, LoadedTypes, NamedDict,
+    TypeFile, TypeFileError, TypeLoader, TypesFaults, TypesNotice,
+};

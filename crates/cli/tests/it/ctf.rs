@@ -8,7 +8,7 @@ use std::process::Output;
 
 use unspool_testing::{Finish as _, command, packages, tool};
 
-use crate::harness::TestFolder;
+use crate::harness::{TestFolder, unspool};
 use crate::json;
 
 /// The C sources of the linked types.
@@ -61,119 +61,6 @@ fn check_lines(folder: &TestFolder, file: &str) {
         assert_eq!(ours, theirs, "{file}, line {nth}");
     }
     assert_eq!(ours.lines().count(), theirs.lines().count(), "{file}");
-}
-
-#[test]
-fn a_dump_has_the_lines_of_objdump() {
-    let folder = folder();
-    folder.tool("gcc", "kinds.o -o plain");
-    folder.tool("gcc", "kinds.o -rdynamic -o exporting");
-    folder.tool("gcc", "one.o two.o three.o -rdynamic -o archive");
-    folder.tool(
-        "gcc",
-        "one.o two.o three.o -Wl,--ctf-variables -o variables",
-    );
-    folder.tool(
-        "gcc",
-        "one.o two.o three.o -Wl,--ctf-share-types=share-duplicated -o duplicated",
-    );
-    folder.tool("ld", "-r one.o two.o three.o -o again.o");
-    let linked = [
-        "plain",
-        "exporting",
-        "archive",
-        "variables",
-        "duplicated",
-        "again.o",
-    ];
-    let objects = SOURCES.map(|name| format!("{name}.o"));
-    for file in objects.iter().map(String::as_str).chain(linked) {
-        check_lines(&folder, file);
-    }
-}
-
-/// Sources of one subject each: their objects, ld's output for those, and unspool's.
-#[test]
-fn each_subject_has_the_lines_of_objdump() {
-    let folder = folder();
-    let cases = source("cases/arrays");
-    let cases = cases.parent().unwrap();
-    let mut seen = 0;
-    for case in fs::read_dir(cases).unwrap() {
-        let case = case.unwrap().path();
-        let name = case.file_name().unwrap().to_str().unwrap();
-        let mut objects = String::new();
-        for source in fs::read_dir(&case).unwrap() {
-            let source = source.unwrap().path();
-            let nth = source.file_stem().unwrap().to_str().unwrap();
-            let object = format!("{name}-{nth}.o");
-            let words = format!("-gctf -fPIC -O1 -c {} -o {object}", source.display());
-            folder.tool("gcc", &words);
-            check_lines(&folder, &object);
-            objects += &format!(" {object}");
-        }
-        folder.tool("gcc", &format!("-shared{objects} -o linked"));
-        check_lines(&folder, "linked");
-        for symbols in ["names", "dynsym"] {
-            folder.done(&format!(
-                "ctf link{objects} --into linked --symbols {symbols}"
-            ));
-            check_lines(&folder, "linked");
-        }
-        seen += 1;
-    }
-    assert!(seen >= 12);
-}
-
-/// Types that refer to each other over longer paths than in any source.
-#[test]
-fn long_ways_have_the_lines_of_objdump() {
-    let folder = folder();
-    let chain = |first: &str, link: &dyn Fn(usize) -> String, last: &str| {
-        let links: String = (0..200).map(link).collect();
-        format!("{first}{links}{last} x;")
-    };
-    let nested = |begin: &str, end: &str| {
-        (0..100).fold(String::new(), |inner, _| format!("{begin}{inner}{end}"))
-    };
-    let typedefs = |of: &str| {
-        chain(
-            "typedef int t0;",
-            &|at| format!("typedef {of}t{};", at + 1).replace("@", &at.to_string()),
-            "t200",
-        )
-    };
-    let parameters = vec!["const unsigned long *"; 1000].join(", ");
-    let sources = [
-        ("names", typedefs("t@ ")),
-        ("qualified", typedefs("volatile t@ *const ")),
-        ("pointers", format!("int {}x;", "*".repeat(200))),
-        ("arrays", format!("char x{};", "[1]".repeat(200))),
-        (
-            "members",
-            chain(
-                "struct s0 { int a; };",
-                &|at| format!("struct s{} {{ struct s{at} m; int b; }};", at + 1),
-                "struct s200",
-            ),
-        ),
-        (
-            "named",
-            typedefs("t@ ").replace("int t0", "struct own { char c; } t0")
-                + "struct of { char c; t200 m; } y;",
-        ),
-        (
-            "functions",
-            format!("int {}x{};", "(*".repeat(100), ")(void)".repeat(100)),
-        ),
-        ("takers", format!("int (*x)({});", nested("int (*)(", ")"))),
-        ("parameters", format!("int (*x)({parameters});")),
-    ];
-    for (name, text) in sources {
-        fs::write(folder.join(format!("{name}.c")), text).unwrap();
-        folder.tool("gcc", &format!("-gctf -c {name}.c -o {name}.o"));
-        check_lines(&folder, &format!("{name}.o"));
-    }
 }
 
 #[test]
@@ -377,83 +264,6 @@ fn libctf_reads_what_is_linked() {
 }
 
 #[test]
-fn c_is_what_the_source_says() {
-    let folder = folder();
-    let node = folder.done("ctf type node kinds.o");
-    for line in [
-        "    int a : 3;                               /* at 8:0, 3 bits */",
-        "    u32 grid[3][4];                          /* at 12, 48 bytes */",
-        "    int last[0];                             /* at 80, 0 bytes */",
-        "}; /* size 80, align 8, holes 46 bits */",
-    ] {
-        assert!(node.lines().any(|other| other == line), "{line}\n{node}");
-    }
-    let declared = |name: &str| folder.done(&format!("ctf symbol {name} kinds.o"));
-    assert_eq!(declared("bytes"), "unsigned char bytes[2][3][5];\n");
-    assert_eq!(
-        declared("table"),
-        "struct node *(*table[2])(struct holes *, int (*)(void));\n"
-    );
-    assert_eq!(
-        declared("callback"),
-        "int (*callback)(const char *restrict, ...);\n"
-    );
-    assert_eq!(declared("many"), "int many(int, ...);\n");
-    let as_stored = folder.done("ctf symbol bytes --arrays-as-stored kinds.o");
-    // gcc 12 before 12.4 and 13 before 13.3 reversed them (PR114186).
-    let version = folder.tool("gcc", "-dumpfullversion");
-    let mut version = version.trim().split('.').map(|part| part.parse().unwrap());
-    let is_reversed = match (version.next(), version.next()) {
-        (Some(12), Some(minor)) => minor < 4,
-        (Some(13), Some(minor)) => minor < 3,
-        (major, _) => major < Some(12),
-    };
-    let dimensions = if is_reversed {
-        "[5][3][2]"
-    } else {
-        "[2][3][5]"
-    };
-    assert_eq!(as_stored, format!("unsigned char bytes{dimensions};\n"));
-}
-
-/// The declarations in a dump, compiled by gcc with assertions on sizes and offsets, are valid.
-#[test]
-fn gcc_agrees_with_sizes_and_offsets() {
-    let folder = folder();
-    let json = json::document(folder.done("ctf dump --as json kinds.o"));
-    let mut check = format!("#include \"{}\"\n", source("kinds").display());
-    let mut asserted = 0;
-    for ty in json["files"][0]["dictionaries"][0]["types"]
-        .as_array()
-        .unwrap()
-    {
-        let is_record = matches!(ty["kind"].as_str().unwrap(), "struct" | "union");
-        let Some(name) = ty["name"]
-            .as_str()
-            .filter(|name| is_record && !name.starts_with("__"))
-        else {
-            continue;
-        };
-        let tag = format!("{} {name}", ty["kind"].as_str().unwrap());
-        check += &format!("_Static_assert(sizeof({tag}) == {}, \"\");\n", ty["size"]);
-        check += &format!(
-            "_Static_assert(_Alignof({tag}) == {}, \"\");\n",
-            ty["align"]
-        );
-        for member in ty["members"].as_array().unwrap() {
-            if let (Some(name), false) = (member["name"].as_str(), member["bit_field"] == true) {
-                let offset = member["bit_offset"].as_u64().unwrap() / 8;
-                check += &format!("_Static_assert(offsetof({tag}, {name}) == {offset}, \"\");\n");
-                asserted += 1;
-            }
-        }
-    }
-    assert!(asserted > 10, "{check}");
-    fs::write(folder.join("check.c"), check).unwrap();
-    folder.tool("gcc", "-fsyntax-only check.c");
-}
-
-#[test]
 fn units_with_a_common_prefix_get_one_dictionary() {
     let folder = folder();
     let prefix = source("one");
@@ -585,4 +395,157 @@ fn files_of_two_word_sizes_are_not_linked() {
     assert!(!folder.join("x").exists());
     assert_eq!(fs::read(folder.join("wide")).unwrap(), before);
     folder.done("ctf link narrow.o -o x");
+}
+
+/// The examples in the help are valid.
+#[test]
+fn the_examples_of_to_btf_do_what_they_say() {
+    let folder = TestFolder::new();
+    let source = source("kinds");
+    folder.tool("gcc", &format!("-gctf -O1 {} -o app", source.display()));
+    folder.done("ctf link app -o app.ctf");
+    packages::path("/usr/sbin/bpftool").unwrap();
+    let help = folder.done("ctf to-btf --help");
+    let (_, examples) = help.split_once("Examples:\n").unwrap();
+    let examples: Vec<&str> = examples
+        .lines()
+        .map_while(|line| line.strip_prefix("  "))
+        .collect();
+    assert_eq!(examples.len(), 2, "{help}");
+    let unspool = Path::new(env!("CARGO_BIN_EXE_unspool")).parent().unwrap();
+    for example in examples {
+        let mut command = command("sh");
+        command.args(["-ec", example]).current_dir(folder.path());
+        command.env(
+            "PATH",
+            format!("{}:/usr/sbin:/usr/bin:/bin", unspool.display()),
+        );
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{example}: {output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let has_types = printed.contains("STRUCT 'node'");
+        assert_eq!(has_types, example.contains("bpftool"), "{printed}");
+        let types = folder.tool("bpftool", "btf dump file app.btf format raw");
+        assert!(types.matches("] STRUCT ").count() > 2, "{types}");
+    }
+}
+
+/// Files of CTF and of BTF with two conflicting units, with a sign in all of their names: a compiler
+/// takes a word of the same length, which the sign then replaces.
+fn named(folder: &TestFolder, file: &str, sign: &str) {
+    let word = "Q".repeat(sign.len());
+    let mut objects = String::new();
+    for unit in ["1", "2"] {
+        let text = "typedef int int#; typedef struct record# { int# member#; } name#;
+            enum list# { ONE# = @ } one#; struct record# data#;
+            name# call#(int# from#) { return data#; }";
+        let name = format!("unit{unit}{word}");
+        let text = text.replace('#', &word).replace('@', unit);
+        folder.write(&format!("{name}.c"), text);
+        folder.tool("gcc", &format!("-g -gctf -c {name}.c -o {name}.o"));
+        objects += &format!(" {name}.o");
+    }
+    folder.done(&format!("ctf link{objects} -o {file}.ctf --uncompressed"));
+    folder.done(&format!("ctf to-btf unit1{word}.o -o {file}.btf"));
+    for name in [format!("{file}.ctf"), format!("{file}.btf")] {
+        let mut bytes = folder.bytes(&name);
+        for at in 0..bytes.len().saturating_sub(word.len()) {
+            if bytes[at..].starts_with(word.as_bytes()) {
+                bytes[at..at + word.len()].copy_from_slice(sign.as_bytes());
+            }
+        }
+        folder.write(&name, bytes);
+    }
+}
+
+/// Names that would control a terminal or start a line are shown with escapes. JSON has them
+/// unchanged.
+#[test]
+fn names_are_no_commands_to_a_terminal() {
+    let folder = TestFolder::new();
+    let sign = "\u{1b}[2J\n\r\u{9b}";
+    named(&folder, "wild", sign);
+    named(&folder, "tame", &sign.escape_default().to_string());
+    let names = |text: &str| text.matches("\\u{1b}[2J\\n\\r\\u{9b}").count();
+    let questions = [
+        ("dump FILE.ctf", 8),
+        ("dump FILE.btf", 8),
+        ("dump --as objdump FILE.ctf", 20),
+        ("type nameSIGN FILE.ctf", 1),
+        ("type recordSIGN FILE.btf", 3),
+        ("symbol callSIGN FILE.ctf", 3),
+        ("symbol callSIGN FILE.btf", 3),
+        ("symbol dataSIGN FILE.ctf", 2),
+    ];
+    for (question, least) in questions {
+        let ask = |file: &str, sign: &str| {
+            let mut command = unspool();
+            let words = question.split(' ');
+            command.arg("ctf").current_dir(folder.path());
+            command.args(words.map(|word| word.replace("FILE", file).replace("SIGN", sign)));
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        let (wild, tame) = (
+            ask("wild", sign),
+            ask("tame", &sign.escape_default().to_string()),
+        );
+        // String offsets differ.
+        if question.contains("objdump") {
+            assert_eq!(wild.lines().count(), tame.lines().count(), "{wild}{tame}");
+        } else {
+            assert_eq!(wild, tame, "{question}");
+        }
+        assert!(names(&wild) >= least, "{question}: {wild}");
+        let is_odd = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+        assert!(!wild.contains(is_odd), "{question}: {wild:?}");
+    }
+    let json: serde_json::Value = json::document(folder.done("ctf dump --as json wild.btf"));
+    let functions = &json["files"][0]["dictionaries"][0]["functions"];
+    assert_eq!(functions[0]["name"], format!("call{sign}"));
+}
+
+/// A function without a type is distinguished from an unknown name.
+#[test]
+fn untyped_symbols_are_reported() {
+    let folder = TestFolder::new();
+    fs::write(folder.join("a.c"), "static int hid(int x) { return x; } int (*volatile p)(int) = hid; int main(void) { return p(0); }").unwrap();
+    folder.tool("gcc", "-g -gctf a.c -o a");
+    let said = String::from_utf8(folder.unspool("ctf symbol hid a").stderr).unwrap();
+    assert!(
+        said.contains("exported symbols only") && said.contains("from-dwarf a --into a"),
+        "{said}"
+    );
+    let said = String::from_utf8(folder.unspool("ctf symbol nobody a").stderr).unwrap();
+    assert!(said.contains("nothing is named \"nobody\""), "{said}");
+    folder.done("ctf from-dwarf a --into a");
+    assert_eq!(folder.done("ctf symbol hid a"), "int hid(int);\n");
+}
+
+/// What CTF or BTF cannot represent, and units in other languages, are notices; losses are findings.
+#[test]
+fn losses_are_findings() {
+    let folder = TestFolder::new();
+    folder.write(
+        "a.c",
+        "enum e { LARGE = 1L << 40 } e; typedef int v4 __attribute__((vector_size(16))); v4 v;",
+    );
+    folder.write("b.cc", "struct S { int x; } s;");
+    folder.tool("gcc", "-g -c a.c -o a.o");
+    folder.tool("g++", "-g -c b.cc -o b.o");
+    folder.tool("ld", "-r a.o b.o -o both.o");
+    for (words, status, message) in [
+        ("from-dwarf a.o", 1, "enum e: LARGE is 1099511627776"),
+        ("to-btf a.o -o a.btf", 1, "BTF cannot say v4: "),
+        (
+            "from-dwarf both.o",
+            1,
+            "both.o: 1 unit is left out: C_plus_plus",
+        ),
+        ("from-dwarf b.o", 2, "no DWARF of units in C"),
+    ] {
+        let output = folder.unspool(&format!("ctf {words}"));
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{words}: {errors}");
+        assert!(errors.contains(message), "{words}: {errors}");
+    }
 }

@@ -3,7 +3,6 @@
 
 mod annotate;
 mod args;
-mod btf;
 mod cache;
 mod cargo;
 mod check;
@@ -14,7 +13,6 @@ mod completeness;
 mod convert;
 mod ctf;
 mod ctf_diff;
-mod ctf_forms;
 mod ctf_show;
 mod debug_files;
 mod doctor;

@@ -4,16 +4,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::json;
-use unspool_c_types::{
-    Compatibility, Exports, Graph, Interface, InterfaceChange, InterfaceDiff, diff,
-};
-use unspool_dwarf_types::elf_context;
-use unspool_elf::ElfFile;
+use unspool_c_types::{Compatibility, Excuses, InterfaceChange, InterfaceDiff};
 
-use super::excuses::Excuses;
-use super::loaded::{self, LoadedTypes};
+use super::{loader, with_types};
 use crate::args::Format;
 use crate::args::ctf::CtfDiffArgs;
 use crate::output::{self, EscapedText, ExitCodes};
@@ -22,33 +17,22 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
     let base = args.base.as_deref();
     let new_base = args.new_base.as_deref().or(base);
     let mut excuses = match &args.excuses {
-        Some(path) => Some((path, Excuses::read(path)?)),
+        Some(path) => Some((path.display(), read_excuses(path)?)),
         None => None,
     };
-    let (mut found, is_clean) = loaded::with_types(&args.old, base, |old| {
-        loaded::with_types(&args.new, new_base, |new| {
-            let (before, after) = (
-                InterfaceVersion::new(old, &args.old)?,
-                InterfaceVersion::new(new, &args.new)?,
-            );
-            let exports = [before.exports(&after), after.exports(&before)];
-            let [one, two] = &exports;
-            let before = Interface {
-                graph: &before.graph,
-                exports: one,
-            };
-            let after = Interface {
-                graph: &after.graph,
-                exports: two,
-            };
-            let found = diff(before, after);
+    let (mut found, is_clean) = with_types(&args.old, base, |old| {
+        with_types(&args.new, new_base, |new| {
+            let found = loader().interface_diff(old, new)?;
             Ok((found, old.is_clean && new.is_clean))
         })
     })?;
     let is_complete = is_clean && found.is_complete();
     let mut excused = 0;
     if let Some((path, excuses)) = &mut excuses {
-        excused = excuses.apply(path, &mut found.changes);
+        excused = excuses.apply(&mut found.changes);
+        for line in excuses.unused() {
+            output::notice(&format_args!("{path}:{line}: excuses nothing"));
+        }
     }
     match args.format {
         Format::Text => {
@@ -79,65 +63,14 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// One of the two versions.
-struct InterfaceVersion<'d> {
-    graph: Graph<'d>,
-    /// Its exports; `None` if unknown, as in a bare CTF or BTF file.
-    exports: Option<Exports>,
-}
+/// The size of the largest file of excuses, in bytes.
+const MAX_EXCUSES_BYTES: u64 = 1 << 20;
 
-impl<'d> InterfaceVersion<'d> {
-    fn new(loaded: &LoadedTypes<'d>, path: &Path) -> anyhow::Result<InterfaceVersion<'d>> {
-        let exports = exports(&loaded.files)?;
-        if exports.as_ref().is_some_and(|all| all.symbols.is_empty()) {
-            output::notice(&format_args!(
-                "{} exports neither functions nor data",
-                path.display()
-            ));
-        }
-        Ok(InterfaceVersion {
-            graph: with_aliases(loaded),
-            exports,
-        })
-    }
-
-    /// The names to compare. If only one version has exports, these are its exports with types in
-    /// both versions. If neither has, all names with types.
-    fn exports(&self, other: &InterfaceVersion<'_>) -> Exports {
-        let typed = Exports::with_types(&self.graph);
-        match (&self.exports, &other.exports) {
-            (Some(own), Some(_)) => own.clone(),
-            (Some(own), None) => own.common(&typed),
-            (None, Some(others)) => {
-                let others = others.common(&Exports::with_types(&other.graph));
-                others.common(&typed)
-            }
-            (None, None) => typed,
-        }
-    }
-}
-
-/// All types of a file as one graph, which includes the aliases of symbols.
-fn with_aliases<'d>(loaded: &LoadedTypes<'d>) -> Graph<'d> {
-    let mut graph = loaded.one_graph();
-    let mut aliases = loaded.aliases.clone();
-    aliases.remove_typed(std::iter::once(&graph));
-    aliases.apply_to(&mut graph);
-    graph
-}
-
-/// The exports of files. `None` if one has no symbols.
-fn exports(files: &[&ElfFile]) -> anyhow::Result<Option<Exports>> {
-    let mut all = Exports::default();
-    for file in files {
-        let Some(exports) = Exports::from_elf(elf_context(file)?) else {
-            return Ok(None);
-        };
-        all.symbols.extend(exports.symbols);
-        all.versions.extend(exports.versions);
-        all.soname = file.soname().map(Into::into);
-    }
-    Ok((!files.is_empty()).then_some(all))
+fn read_excuses(path: &Path) -> anyhow::Result<Excuses> {
+    let text = unspool_files::read(path, MAX_EXCUSES_BYTES)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let excuses = Excuses::parse(&String::from_utf8_lossy(&text));
+    excuses.map_err(|error| anyhow!("{}:{error}", path.display()))
 }
 
 fn count(changes: &[InterfaceChange], compatibility: Compatibility) -> usize {

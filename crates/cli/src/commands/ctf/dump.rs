@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::json;
-use unspool_c_types::{Graph, ObjdumpText, SHARED, TypeKind, TypedSymbol};
+use unspool_c_types::{Declarations, ObjdumpText, SHARED};
+use unspool_dwarf_types::ArrayView;
 
-use super::input::Input;
-use super::{ArrayView, each_file, json};
+use super::{each_file, json, loader};
 use crate::args::ctf::{CtfDumpArgs, DumpFormat};
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
         DumpFormat::C | DumpFormat::Json => ArrayView::AsDeclared,
     };
     let mut files = Vec::new();
-    let inputs = Input::open(&args.source.file)?;
+    let inputs = loader().open(&args.source.file)?;
     let is_clean = each_file(&inputs, &args.source, arrays, |input, shown| {
         if args.format == DumpFormat::Json {
             let all: Vec<_> = shown.dictionaries.iter().map(json::dictionary).collect();
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
                     if shown.is_archive {
                         writeln!(out, "/* {} */\n", EscapedText(&dictionary.name))?;
                     }
-                    print_c(&mut out, &dictionary.graph)?;
+                    write!(out, "{}", Declarations(&dictionary.graph))?;
                 }
             }
         }
@@ -59,32 +59,4 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(ExitCodes::FINDINGS)
     })
-}
-
-/// The named types, then the symbols with types.
-pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result<()> {
-    let graph = graph.with_escaped_names();
-    for (id, ty) in graph.types() {
-        let is_defined = matches!(
-            ty.kind,
-            TypeKind::Record { .. } | TypeKind::Enum { .. } | TypeKind::Typedef(_)
-        );
-        if is_defined && !ty.name.is_empty() {
-            writeln!(out, "{}", graph.define(id))?;
-        }
-    }
-    let lists = [
-        ("functions", &graph.functions),
-        ("data", &graph.objects),
-        ("variables", &graph.variables),
-    ];
-    for (what, symbols) in lists {
-        if !symbols.is_empty() {
-            writeln!(out, "/* {what} */")?;
-        }
-        for TypedSymbol { name, ty, .. } in symbols {
-            writeln!(out, "{};", graph.declare_with_bodies(*ty, name))?;
-        }
-    }
-    Ok(())
 }

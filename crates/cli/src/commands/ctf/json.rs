@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use unspool_c_types::{Enumerator, Graph, RecordLayout, TypeId, TypeKind, TypedSymbol};
-
-use super::NamedDict;
+use unspool_dwarf_types::NamedDict;
 
 /// A dictionary with all its types.
 pub(super) fn dictionary(dictionary: &NamedDict<'_>) -> Value {

@@ -1,19 +1,17 @@
 //! `unspool ctf link`.
 
-use std::borrow::Cow;
 use std::fs;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use rayon::prelude::*;
-use unspool_c_types::{
-    ARRAYS_IN_ORDER, Aliases, CtfError, CtfSection, Graph, LinkUnit, Type, TypeKind, link,
+use unspool_c_types::{ARRAYS_IN_ORDER, Aliases, link};
+use unspool_dwarf_types::{
+    BTF_SECTION, CTF_SECTION, TypeFile, TypeFileError, TypeLoader, TypesNotice, elf_context,
 };
-use unspool_dwarf_types::elf_context;
 
-use super::ArrayView;
-use super::input::{self, ArrayOrderInfo, Input, LoadedBtf, StoredTypes};
+use super::each_line;
 use super::target::{self, Effort};
 use crate::args::ctf::CtfLinkArgs;
 use crate::commands;
@@ -25,48 +23,42 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     }
     let sizes = args.inputs.iter().map(fs::metadata);
     let threads = target::threads_for(sizes.flatten().map(|size| size.len()).sum());
-    let opened = each(threads, &args.inputs, |path| Input::open(path));
-    let mut inputs = Vec::new();
-    for opened in opened {
-        inputs.extend(opened?);
-    }
-    let opened = each(threads, &inputs, open);
-    let mut is_clean = true;
-    let mut sections = Vec::new();
-    let mut types = 0;
-    for (input, opened) in inputs.iter().zip(opened) {
-        if let Some((read, bytes)) = opened? {
-            types += bytes;
-            if let LinkInput::Ctf(section) = &read {
-                is_clean &= section.problems.is_empty();
-                super::report(input.path(), section.problems.iter());
-            }
-            sections.push((input, read));
-        }
-    }
-    let files = sections.iter().filter_map(|(input, _)| input.elf());
-    let first = files.clone().next();
+    let opened = each(threads, &args.inputs, |loader, path| loader.open(path))?;
+    let files: Vec<TypeFile> = opened.into_iter().flatten().collect();
+    let inputs = each(threads, &files, |loader, file| loader.link_input(file))?;
+    let inputs: Vec<_> = inputs.into_iter().flatten().collect();
+    let mut elfs = inputs.iter().filter_map(|input| input.file.elf());
+    let first = elfs.next();
     if let Some(first) = first {
-        for file in files {
+        for file in elfs {
             target::refuse_another_machine(first, file)?;
         }
     }
-    if sections.is_empty() {
+    if inputs.is_empty() {
         bail!(
-            "none of these files has a section {} or {}: build them with `gcc -gctf`",
-            input::SECTION,
-            input::BTF_SECTION
+            "none of these files has a section {CTF_SECTION} or {BTF_SECTION}: build them with `gcc -gctf`"
         );
     }
-    let (mut units, is_order_known) = units(args, &sections, threads, &mut is_clean)?;
+    let (mut units, mut is_order_known, mut is_clean) = (Vec::new(), false, true);
+    for read in each(threads, &inputs, |loader, input| loader.link_units(input))? {
+        is_order_known |= read.is_order_known;
+        is_clean &= read.is_clean;
+        units.extend(read.units);
+    }
+    for unit in &mut units {
+        let mut mappings = args.units.iter();
+        let mapped = mappings.find(|(prefix, _)| unit.name.starts_with(prefix));
+        unit.child = mapped.map(|(_, to)| to.clone().into());
+    }
     if let Some(path) = &args.target.into {
         let mut aliases = Aliases::default();
         aliases.add(&[elf_context(&commands::open(path)?)?]);
-        target::name_aliases(&mut units, aliases);
+        aliases.apply_to_units(&mut units);
     }
     let linked = link(&units, target::options(args.share, threads));
     // If the order is unknown, the file that receives the types may identify the compiler.
     let label = if is_order_known { ARRAYS_IN_ORDER } else { "" };
+    let types = inputs.iter().map(|input| input.size).sum();
     target::write(
         &args.target,
         &linked,
@@ -81,113 +73,29 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The results of `work` for each item, in their order.
+/// The results of `work` for each item, in their order, up to the first error. Notices are printed in
+/// this order, too.
 fn each<'i, T: Sync, R: Send>(
     threads: usize,
     items: &'i [T],
-    work: impl Fn(&'i T) -> R + Sync + Send,
-) -> Vec<R> {
-    match threads {
+    work: impl Fn(TypeLoader<'_>, &'i T) -> Result<R, TypeFileError> + Sync,
+) -> Result<Vec<R>, TypeFileError> {
+    let work = |item| {
+        let notices = Mutex::new(Vec::new());
+        let lock = || notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let keep = |notice: TypesNotice<'_>| {
+            each_line(notice, &mut |line| lock().push(line.to_string()));
+        };
+        let result = work(TypeLoader::new(&keep), item);
+        (result, notices.into_inner().unwrap_or_default())
+    };
+    let results: Vec<_> = match threads {
         1 => items.iter().map(work).collect(),
         _ => items.par_iter().map(work).collect(),
-    }
-}
-
-/// The types of an input.
-enum LinkInput<'i> {
-    Ctf(CtfSection<'i>),
-    Btf(LoadedBtf<'i>),
-}
-
-/// The types of an input and their stored size in bytes, if it has any.
-fn open(input: &Input) -> anyhow::Result<Option<(LinkInput<'_>, usize)>> {
-    Ok(match input.types()? {
-        Some(StoredTypes::Ctf(bytes, elf)) => {
-            let section = CtfSection::open(bytes, elf);
-            let section = section.with_context(|| input.path().display().to_string())?;
-            Some((LinkInput::Ctf(section), bytes.len()))
-        }
-        Some(StoredTypes::Btf(bytes, pointer_size)) => {
-            let read = input.read_btf(bytes, pointer_size, None, ArrayView::AsDeclared)?;
-            Some((LinkInput::Btf(read), bytes.len()))
-        }
-        None => None,
-    })
-}
-
-/// The units of all inputs, under their final names, with arrays as in the source; and whether the
-/// order of any is known.
-fn units<'d>(
-    args: &CtfLinkArgs,
-    sections: &'d [(&Input, LinkInput<'d>)],
-    threads: usize,
-    is_clean: &mut bool,
-) -> anyhow::Result<(Vec<LinkUnit<'d>>, bool)> {
-    let read = each(threads, sections, |(input, read)| match read {
-        LinkInput::Ctf(section) => {
-            let mut units = section.units()?;
-            let arrays = input.reverse_arrays(&mut units);
-            Ok((units, arrays))
-        }
-        LinkInput::Btf(_) => Ok((Vec::new(), ArrayOrderInfo::default())),
-    });
-    let mut units = Vec::new();
-    let mut is_order_known = false;
-    let mut add = |name: Cow<'d, str>, graph| {
-        let mut mappings = args.units.iter();
-        let mapped = mappings.find(|(prefix, _)| name.starts_with(prefix));
-        units.push(LinkUnit {
-            name,
-            child: mapped.map(|(_, to)| to.clone().into()),
-            graph,
-        });
     };
-    for ((input, section), read) in sections.iter().zip(read) {
-        if let LinkInput::Btf(btf) = section {
-            *is_clean &= btf.is_clean;
-            is_order_known |= btf.is_order_known;
-            for graph in &btf.graphs {
-                let mut graph = Graph::clone(graph);
-                report_tags(input, &graph);
-                graph.reduce_to_ctf();
-                add(input.path().to_string_lossy(), Arc::new(graph));
-            }
-            continue;
-        }
-        let read: Result<_, CtfError> = read;
-        let (read, arrays) = read.with_context(|| input.path().display().to_string())?;
-        arrays.report_unknown(input.path());
-        is_order_known |= !arrays.is_unknown;
-        for unit in read {
-            *is_clean &= unit.reading.problems.is_empty();
-            super::report(input.path(), unit.reading.problems.iter());
-            let graph = unit.reading.graph;
-            add(graph.unit.clone().unwrap_or(unit.name.into()), graph);
-        }
-    }
-    Ok((units, is_order_known))
-}
-
-/// Reports what CTF cannot say of BTF.
-fn report_tags(input: &Input, graph: &Graph<'_>) {
-    let is_tag = |ty: &Type<'_>| matches!(ty.kind, TypeKind::TypeTag { .. });
-    let counts = [
-        (graph.declaration_tags.len(), "tags of declarations"),
-        (
-            graph.types().filter(|(_, ty)| is_tag(ty)).count(),
-            "tags of types",
-        ),
-        (graph.sections.len(), "sections"),
-    ];
-    let lost = counts.iter().filter(|(count, _)| *count > 0);
-    let lost: Vec<_> = lost
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    if !lost.is_empty() {
-        output::notice(&format_args!(
-            "{}: CTF has no place for {}",
-            input.path().display(),
-            lost.join(", ")
-        ));
-    }
+    let results = results.into_iter().map(|(result, notices)| {
+        notices.iter().for_each(|line| output::notice(line));
+        result
+    });
+    results.collect()
 }

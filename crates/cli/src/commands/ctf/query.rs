@@ -5,10 +5,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use unspool_c_types::{Graph, TypedSymbol};
-use unspool_dwarf_types::elf_context;
+use unspool_dwarf_types::{ArrayView, TypeFile, elf_context};
 
-use super::input::Input;
-use super::{ArrayView, each_file, json};
+use super::{each_file, json, loader};
 use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
 use crate::output::{self, EscapedText, ExitCodes};
@@ -56,9 +55,9 @@ pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Whether files have a function or data of that name.
-fn is_symbol_of(inputs: &[Input], name: &str) -> anyhow::Result<bool> {
+fn is_symbol_of(inputs: &[TypeFile], name: &str) -> anyhow::Result<bool> {
     for input in inputs {
-        let Input::Elf(file) = input else { continue };
+        let TypeFile::Elf(file) = input else { continue };
         let context = elf_context(file)?;
         let mut symbols = context.symbols(false).chain(context.symbols(true));
         if symbols.any(|symbol| symbol.name == name) {
@@ -82,7 +81,7 @@ fn answer(
 ) -> anyhow::Result<ExitCode> {
     let mut out = output::text();
     let mut all = Vec::new();
-    let inputs = Input::open(&source.file)?;
+    let inputs = loader().open(&source.file)?;
     let is_clean = each_file(&inputs, source, ArrayView::AsDeclared, |input, shown| {
         for dictionary in &shown.dictionaries {
             for (text, mut value) in find(&dictionary.graph) {

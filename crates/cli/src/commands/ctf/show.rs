@@ -14,7 +14,7 @@ use unspool_c_types::{Graph, PathPart, TypeId};
 use unspool_display_values::{TypedValue, ValuePlace, ValueReader};
 use unspool_elf::ElfFile;
 
-use super::loaded::with_types;
+use super::with_types;
 use crate::args::Format;
 use crate::args::ctf::CtfShowArgs;
 use crate::output::{self, EscapedText, ExitCodes};

@@ -2,19 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::thread;
 
 use anyhow::{Context as _, bail};
 use unspool_c_types::{
-    Aliases, Compress, CtfWriter, ElfContext, Endian, LinkOptions, LinkOutput, LinkUnit, Share,
-    SymbolForm,
+    Compress, CtfWriter, ElfContext, Endian, LinkOptions, LinkOutput, Share, SymbolForm,
 };
-use unspool_dwarf_types::{elf_context, endian};
+use unspool_dwarf_types::{CTF_SECTION, elf_context, endian};
 use unspool_elf::{ElfFile, embed_unmapped};
 use unspool_rows::arch::AddressSize;
 
-use super::input;
+use super::threads;
 use crate::args::ctf::{CtfTarget, LinkSymbols, ShareTypes};
 use crate::commands;
 use crate::output;
@@ -35,11 +32,6 @@ pub(super) fn options(share: ShareTypes, threads: usize) -> LinkOptions {
         },
         threads,
     }
-}
-
-/// The number of available threads.
-pub(super) fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The number of threads for files of a size in bytes: for small ones, starting threads takes more
@@ -108,17 +100,6 @@ pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::
     );
 }
 
-/// Gives aliases of symbols the types of their targets, where no unit describes them.
-pub(super) fn name_aliases(units: &mut [LinkUnit<'_>], mut aliases: Aliases) {
-    aliases.remove_typed(units.iter().map(|unit| &*unit.graph));
-    for unit in units
-        .iter_mut()
-        .filter(|unit| aliases.apply_any(&unit.graph))
-    {
-        aliases.apply_to(Arc::make_mut(&mut unit.graph));
-    }
-}
-
 /// Writes linked types under an optional label. The machine is that of one of the ELF files, if
 /// there is any.
 pub(super) fn write(
@@ -176,7 +157,7 @@ fn form(symbols: LinkSymbols) -> SymbolForm {
 }
 
 fn put_into(file: &ElfFile, path: &Path, ctf: &[u8]) -> anyhow::Result<()> {
-    let with = embed_unmapped(file, input::SECTION, ctf)
+    let with = embed_unmapped(file, CTF_SECTION, ctf)
         .with_context(|| format!("cannot put types into {}", path.display()))?;
     file.check_unchanged()?;
     let permissions = fs::metadata(path)

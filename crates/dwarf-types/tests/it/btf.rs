@@ -2,14 +2,18 @@
 //! linkage, signs, and the types of modules beyond their base.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use unspool_c_types::{BtfBase, BtfReading, BtfWriter, Endian, Graph, Type, TypeKind};
+use unspool_c_types::{
+    BtfBase, BtfReading, BtfWriter, Declarations, Endian, Graph, Type, TypeKind,
+};
+use unspool_dwarf_types::LoadedDicts;
 
-use crate::harness::TestFolder;
+use crate::type_folder::TypeFolder;
 
 /// Each type in bpftool's dump of BTF, with the names of the types that it refers to in place of
 /// their ids.
-fn types(folder: &TestFolder, words: &str) -> BTreeSet<String> {
+fn types(folder: &TypeFolder, words: &str) -> BTreeSet<String> {
     let text = folder.tool("bpftool", &format!("{words} format raw"));
     let mut names = BTreeMap::from([("0", "void".to_owned())]);
     let mut blocks: Vec<Vec<&str>> = Vec::new();
@@ -43,23 +47,16 @@ fn types(folder: &TestFolder, words: &str) -> BTreeSet<String> {
     blocks.into_iter().map(block).collect()
 }
 
-fn object(folder: &TestFolder, name: &str, compiler: &str, text: &str) {
+fn object(folder: &TypeFolder, name: &str, compiler: &str, text: &str) {
     folder.write(&format!("{name}.c"), text);
     let (compiler, flags) = compiler.split_once(' ').unwrap();
     folder.tool(compiler, &format!("{flags} -c {name}.c -o {name}.o"));
 }
 
-/// The exit status and the message of the command.
-fn refusal(folder: &TestFolder, words: &str) -> (i32, String) {
-    let output = folder.unspool(words);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    (output.status.code().unwrap(), errors)
-}
-
 /// Values beyond the signed ones keep their sign, from gcc's and clang's DWARF and from BTF.
 #[test]
 fn enumerators_of_64_bits_keep_their_signs() {
-    let folder = TestFolder::new();
+    let folder = TypeFolder::new();
     let text = "enum big { ONE = 1, TOP = 1UL << 63, ALL = ~0UL } big;
                 enum low { NEG = -1 - 0x7fffffffffffffff, UP = 5 } low;
                 enum high { HI = 0xffffffffU } high; enum none { SMALL } none;";
@@ -67,8 +64,8 @@ fn enumerators_of_64_bits_keep_their_signs() {
         for version in [4, 5] {
             object(&folder, "a", &format!("{compiler} -gdwarf-{version}"), text);
             folder.tool("pahole", "--btf_encode_detached theirs.btf a.o");
-            folder.done("ctf to-btf a.o -o ours.btf");
-            folder.done("ctf to-btf ours.btf -o again.btf");
+            folder.write("ours.btf", folder.to_btf("a.o", true).0);
+            folder.write("again.btf", folder.to_btf("ours.btf", true).0);
             let enums = |file: &str| {
                 let mut all = types(&folder, &format!("btf dump file {file}"));
                 all.retain(|ty| ty.starts_with("ENUM"));
@@ -78,7 +75,7 @@ fn enumerators_of_64_bits_keep_their_signs() {
             assert_eq!(theirs.len(), 4, "{theirs:?}");
             assert_eq!(enums("ours.btf"), theirs, "{compiler} {version}");
             assert_eq!(enums("again.btf"), theirs, "{compiler} {version}");
-            let big = folder.done("ctf type big ours.btf");
+            let big = folder.definition("big", "ours.btf").0;
             assert!(big.contains("    ALL = 18446744073709551615,\n"), "{big}");
         }
     }
@@ -87,7 +84,7 @@ fn enumerators_of_64_bits_keep_their_signs() {
 /// What BPF programs tell the kernel of their declarations is kept.
 #[test]
 fn tags_sections_and_linkage_are_kept() {
-    let folder = TestFolder::new();
+    let folder = TypeFolder::new();
     let text = "
         #define tag(x) __attribute__((btf_decl_tag(x)))
         #define type_tag(x) __attribute__((btf_type_tag(x)))
@@ -114,9 +111,9 @@ fn tags_sections_and_linkage_are_kept() {
             "{part}: {theirs:#?}"
         );
     }
-    folder.done("ctf to-btf a.o -o ours.btf");
+    folder.write("ours.btf", folder.to_btf("a.o", true).0);
     assert_eq!(types(&folder, "btf dump file ours.btf"), theirs);
-    let outer = folder.done("ctf type outer a.o");
+    let outer = folder.definition("outer", "a.o").0;
     assert!(
         outer.contains("    int __attribute__((btf_type_tag(\"rcu\"))) *q; "),
         "{outer}"
@@ -128,27 +125,26 @@ const MODULE: &str = "struct base { int a; long b; };
     struct mine { struct base *p; struct base v; int own; };
     int of_mine(struct mine *m) { return m->v.a; }";
 
+/// The error of a file's dictionaries.
+fn refusal(folder: &TypeFolder, name: &str) -> String {
+    let (found, _) = folder.dictionaries(name, |_| String::new());
+    found.unwrap_err().to_string()
+}
+
 /// BTF of a module is read with its base, and refused without.
 #[test]
 fn types_of_modules_continue_those_of_their_base() {
-    let folder = TestFolder::new();
+    let mut folder = TypeFolder::new();
     object(&folder, "base", "gcc -g", BASE);
     object(&folder, "mod", "gcc -g", MODULE);
     folder.tool("pahole", "-J base.o");
     folder.tool("pahole", "--btf_base=base.o -J mod.o");
-    for words in [
-        "dump mod.o",
-        "type mine mod.o",
-        "to-btf mod.o",
-        "diff mod.o mod.o",
-    ] {
-        let (status, errors) = refusal(&folder, &format!("ctf {words}"));
-        assert!(
-            status == 2 && errors.contains("--base"),
-            "{words}: {status} {errors}"
-        );
+    let (loaded, _) = folder.load(|loader| loader.types(&folder.join("mod.o"), |_| ()));
+    for error in [refusal(&folder, "mod.o"), loaded.unwrap_err().to_string()] {
+        assert!(error.contains("--base"), "{error}");
     }
-    let mine = folder.done("ctf type mine --base base.o mod.o");
+    folder.base = Some(folder.join("base.o"));
+    let (mine, _) = folder.definition("mine", "mod.o");
     for line in [
         "    struct base *p;                          /* at 0, 8 bytes */",
         "    struct base v;                           /* at 8, 16 bytes */",
@@ -156,39 +152,34 @@ fn types_of_modules_continue_those_of_their_base() {
     ] {
         assert!(mine.contains(line), "{mine}");
     }
-    assert_eq!(
-        folder.done("ctf symbol of_mine --base base.o mod.o"),
-        "int of_mine(struct mine *m);\n"
-    );
-    folder.done("ctf to-btf --base base.o mod.o -o ours.btf");
+    let of_mine = "int of_mine(struct mine *m);\n";
+    assert_eq!(folder.symbol("of_mine", "mod.o"), of_mine);
+    folder.write("ours.btf", folder.to_btf("mod.o", true).0);
     let theirs = types(&folder, "-B base.o btf dump file mod.o");
     assert!(
         theirs.iter().any(|ty| ty.starts_with("STRUCT 'mine'")),
         "{theirs:?}"
     );
     assert_eq!(types(&folder, "-B base.o btf dump file ours.btf"), theirs);
-    let same = "changes that break: 0, compatible: 0\n";
-    assert_eq!(folder.done("ctf diff --base base.o mod.o mod.o"), same);
+    let (found, is_clean) = folder.changes("mod.o", "mod.o");
+    assert!(found.changes.is_empty() && is_clean);
     // A module of another kernel is not read with the running one's types.
     folder.write("modinfo", "license=GPL\0vermagic=1.2.3-none SMP\0");
     folder.tool("objcopy", "--add-section .modinfo=modinfo mod.o mod.ko");
-    let (status, errors) = refusal(&folder, "ctf dump mod.ko");
-    assert!(
-        status == 2 && errors.contains("a module of Linux 1.2.3-none"),
-        "{errors}"
-    );
-    assert_eq!(folder.done("ctf type mine --base base.o mod.ko"), mine);
-    let (status, errors) = refusal(&folder, "ctf dump --base mod.c mod.ko");
-    assert!(status == 2, "{errors}");
-    // Nor is it with those of another build, which has other types before these.
+    assert_eq!(folder.definition("mine", "mod.ko").0, mine);
+    folder.base = None;
+    let error = refusal(&folder, "mod.ko");
+    assert!(error.contains("a module of Linux 1.2.3-none"), "{error}");
+    // A base must have BTF.
+    folder.base = Some(folder.write("none.c", ""));
+    refusal(&folder, "mod.ko");
+    // Nor is it read with those of another build, which has other types before these.
     let other = format!("struct extra {{ int z; }} extra; {BASE}");
     object(&folder, "other", "gcc -g", &other);
     folder.tool("pahole", "-J other.o");
-    let (status, errors) = refusal(&folder, "ctf dump --base other.o mod.o");
-    assert!(
-        status == 2 && errors.contains("the base is another one"),
-        "{errors}"
-    );
+    folder.base = Some(folder.join("other.o"));
+    let error = refusal(&folder, "mod.o");
+    assert!(error.contains("the base is another one"), "{error}");
 }
 
 /// The types of a base without their members, as in `.BTF.base`.
@@ -217,7 +208,7 @@ fn distilled(base: &Graph<'_>) -> Vec<u8> {
 /// base.
 #[test]
 fn a_base_in_the_module_is_found_in_others() {
-    let folder = TestFolder::new();
+    let mut folder = TypeFolder::new();
     object(&folder, "base", "gcc -g", BASE);
     // Other ids, and one more type.
     object(
@@ -257,26 +248,25 @@ fn a_base_in_the_module_is_found_in_others() {
         "objcopy",
         "--add-section .BTF=split.btf --add-section .BTF.base=small.btf mod.o mod.ko",
     );
-    let alone = folder.done("ctf type mine mod.ko");
+    let (alone, _) = folder.definition("mine", "mod.ko");
     assert!(alone.contains("/* at 8, 16 bytes */"), "{alone}");
     for base in ["base.btf", "other.btf"] {
-        assert_eq!(
-            folder.done(&format!("ctf type mine --base {base} mod.ko")),
-            alone
-        );
-        folder.done(&format!("ctf to-btf --base {base} mod.ko -o ours.btf"));
+        folder.base = Some(folder.join(base));
+        assert_eq!(folder.definition("mine", "mod.ko").0, alone);
+        folder.to_btf("mod.ko", true);
     }
-    let (status, errors) = refusal(&folder, "ctf dump --base wrong.btf mod.ko");
+    folder.base = Some(folder.join("wrong.btf"));
+    let error = refusal(&folder, "mod.ko");
     assert!(
-        status == 2 && errors.contains("none of its types is struct base"),
-        "{errors}"
+        error.contains("none of its types is struct base"),
+        "{error}"
     );
 }
 
 /// `ld -r` appends the BTF of objects to each other.
 #[test]
 fn all_parts_of_a_section_are_read() {
-    let folder = TestFolder::new();
+    let folder = TypeFolder::new();
     object(
         &folder,
         "one",
@@ -290,7 +280,12 @@ fn all_parts_of_a_section_are_read() {
         "struct two { long a; } two; struct both { int b[2][3]; } y;",
     );
     folder.tool("ld", "-r one.o two.o -o together.o");
-    let dump = folder.done("ctf dump together.o");
+    let declared = |found: &LoadedDicts<'_>| {
+        let all = found.dictionaries.iter();
+        all.map(|one| Declarations(&one.graph).to_string())
+            .collect()
+    };
+    let dump = folder.dictionaries("together.o", declared).0.unwrap();
     for part in [
         "struct one {",
         "struct two {",
@@ -300,7 +295,7 @@ fn all_parts_of_a_section_are_read() {
         assert!(dump.contains(part), "{dump}");
     }
     assert!(dump.contains("int b[2][3];"), "{dump}");
-    folder.done("ctf to-btf together.o -o ours.btf");
+    folder.write("ours.btf", folder.to_btf("together.o", true).0);
     let ours = types(&folder, "btf dump file ours.btf");
     let structs = |name: &str| {
         ours.iter()
@@ -313,7 +308,7 @@ fn all_parts_of_a_section_are_read() {
 /// gcc's BTF of objects is linked as its CTF of the same objects.
 #[test]
 fn btf_of_objects_is_linked() {
-    let folder = TestFolder::new();
+    let folder = TypeFolder::new();
     for (name, text) in [
         (
             "one",
@@ -327,50 +322,40 @@ fn btf_of_objects_is_linked() {
         object(&folder, name, "gcc -gbtf", text);
         object(&folder, &format!("{name}-ctf"), "gcc -gctf", text);
     }
-    folder.done("ctf link one.o two.o -o btf.ctf");
-    folder.done("ctf link one-ctf.o two-ctf.o -o ctf.ctf");
-    let types = |file: &str| {
-        let json = folder.done(&format!("ctf dump --format json {file}"));
-        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        let dictionaries = json["files"][0]["dictionaries"].as_array().unwrap().clone();
-        let types = dictionaries
-            .iter()
-            .flat_map(|one| one["types"].as_array().unwrap());
-        let named = types.filter(|ty| !ty["name"].is_null() && ty["size"] != 0);
-        let named: BTreeSet<_> = named
-            .map(|ty| format!("{} {} {}", ty["kind"], ty["name"], ty["members"]))
-            .filter(|ty| ty.contains("struct"))
-            .map(|ty| ty.split("\"type\"").next().unwrap().to_owned())
-            .collect();
-        (dictionaries.len(), named)
+    folder.link(&["one.o", "two.o"], "btf.ctf");
+    folder.link(&["one-ctf.o", "two-ctf.o"], "ctf.ctf");
+    let definitions = |name: &str| {
+        let (found, _) = folder.dictionaries(name, |found| {
+            let graphs = found.dictionaries.iter().map(|one| &one.graph);
+            let define = |graph: &Arc<Graph<'_>>| {
+                let own = graph.types().map(|(id, _)| graph.define(id).to_string());
+                own.filter(|text| text.starts_with("struct "))
+                    .collect::<Vec<_>>()
+            };
+            let all: BTreeSet<String> = graphs.flat_map(define).collect();
+            let count = found.dictionaries.len();
+            format!("{count} {}", Vec::from_iter(all).concat())
+        });
+        found.unwrap()
     };
-    assert_eq!(types("btf.ctf"), types("ctf.ctf"));
-    assert!(
-        folder
-            .done("ctf symbol x btf.ctf")
-            .contains("struct both x;")
-    );
-    assert!(
-        folder
-            .done("ctf type both btf.ctf")
-            .contains("int b[2][3];")
-    );
+    assert_eq!(definitions("btf.ctf"), definitions("ctf.ctf"));
+    let symbol = folder.symbol("x", "btf.ctf");
+    assert_eq!(symbol, "struct both x;\n");
+    let (both, _) = folder.definition("both", "btf.ctf");
+    assert!(both.contains("int b[2][3];"), "{both}");
 }
 
 /// Another format of the same name is refused by its own.
 #[test]
 fn the_ctf_of_illumos_is_named() {
-    let folder = TestFolder::new();
+    let folder = TypeFolder::new();
     folder.write("bare", [0xf1, 0xcf, 2, 0, 0, 0, 0, 0].repeat(8));
     folder.write("a.c", "int a;");
     folder.tool("gcc", "-c a.c -o a.o");
     folder.tool("objcopy", "--add-section .SUNW_ctf=bare a.o kernel.o");
     folder.tool("objcopy", "--add-section .ctf=bare a.o section.o");
     for file in ["bare", "kernel.o", "section.o"] {
-        let (status, errors) = refusal(&folder, &format!("ctf dump {file}"));
-        assert!(
-            status == 2 && errors.contains("FreeBSD and illumos"),
-            "{file}: {errors}"
-        );
+        let error = refusal(&folder, file);
+        assert!(error.contains("FreeBSD and illumos"), "{file}: {error}");
     }
 }
