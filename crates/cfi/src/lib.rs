@@ -48,6 +48,8 @@ pub mod evaluate;
 pub mod fast_row;
 pub mod hdr;
 pub mod instruction;
+#[cfg(feature = "alloc")]
+pub mod listing;
 pub mod lookup;
 pub mod lsda;
 #[cfg(feature = "alloc")]

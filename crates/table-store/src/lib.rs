@@ -16,7 +16,9 @@ mod compile;
 pub mod eh_frame;
 mod hash_cache;
 mod native;
+mod sframe;
 mod source;
+mod stats;
 mod store;
 mod synthesis;
 
@@ -25,10 +27,12 @@ pub use compile::{
     verify,
 };
 pub use native::{NativeObject, NativeTableError, native_key};
+pub use sframe::{SframeFileError, SframeTable};
 pub use source::{
     NamedSection, SourceError, SourceSection, SourceTable, TableProblem, TableSource,
     hdr_is_complete, read, read_if_any, read_if_any_from, section_lookup, sections,
 };
+pub use stats::{Distribution, FileStats, KindCounts};
 pub use store::{
     ArgumentTable, EMBEDDED_SECTION, Store, StoreError, TableBytes, TableForm, TableOrigin,
     embedded, embedded_bytes,

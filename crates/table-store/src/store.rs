@@ -695,6 +695,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "opens files")]
     fn the_folder_of_packaged_tables_comes_last() {
         let file = file();
         let key = file.table_key().unwrap();

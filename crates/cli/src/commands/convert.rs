@@ -1,6 +1,5 @@
 //! `unspool convert`.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
@@ -10,13 +9,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use unspool_cfi::EhFrame;
-use unspool_cfi::sframe::{
-    self, SearchProblem, SframeAbi, SframeConversion, SframeFunction, SframeImage, SframeVersion,
-    SframeWriteError, Unrepresentable,
-};
-use unspool_elf::{ElfFile, ElfKind, demangle, embed_sframe};
+use unspool_cfi::sframe::{SearchProblem, SframeConversion, SframeVersion, Unrepresentable};
+use unspool_elf::{ElfFile, ElfKind, demangle};
 use unspool_rows::{Table, Vaddr};
-use unspool_table_store::{self as tables, TableSource, eh_frame};
+use unspool_table_store::{self as tables, SframeTable, TableSource, eh_frame};
 
 use crate::args::tables::{ConvertArgs, ConvertTarget, SframeVersionArg};
 use crate::args::{Format, SectionArg};
@@ -53,44 +49,20 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The input, as functions of SFrame.
-struct ConvertInput {
-    conversion: SframeConversion,
-    bad_entries: usize,
-    bytes: u64,
-    /// Problems of a .sframe's order that were corrected.
-    reordered: Vec<SearchProblem>,
-}
-
 fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport> {
     let version = args.version.to_library();
-    let machine = SframeAbi::from_abi(file.abi()).with_context(|| {
-        let path = args.file.display();
-        format!("{path}: SFrame is for x86-64, AArch64 and big-endian s390x only")
-    })?;
-    let source = source(
-        file,
-        args.from.unwrap_or(SectionArg::Auto),
-        machine,
-        version,
-    )?;
-    let written = SframeImage::new(&source.conversion.functions, machine, version);
-    let written = written.with_context(|| args.file.display().to_string())?;
-    let functions = &source.conversion.functions;
+    let from = args.from.unwrap_or(SectionArg::Auto).to_library();
+    let table = SframeTable::from_file(file, from, version)?;
+    super::report_problems(file, &table.source);
     let place = match (&args.output, &args.into) {
         (Some(output), _) => {
             let address = args.address.map(Vaddr).or_else(|| own_address(file));
-            let address = address.unwrap_or_default();
-            let bytes = written.bytes_at(address)?;
-            check(functions, &sframe::read(&bytes, address, machine).functions)?;
+            let bytes = table.bytes_at(address.unwrap_or_default())?;
             super::write(output, &bytes, None)?;
             Some(output)
         }
         (None, Some(into)) => {
-            let elf = with_section(file, &written)?;
-            let back = ElfFile::from_bytes(into, elf.as_slice())?;
-            let back = read_functions(&back, machine)?;
-            check(functions, &back.functions)?;
+            let elf = table.embed(file)?;
             file.check_unchanged()?;
             let permissions = fs::metadata(&args.file)?.permissions();
             super::write(into, &elf, Some(permissions))?;
@@ -98,95 +70,20 @@ fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport
         }
         (None, None) => None,
     };
+    let sections = table.source.sections.iter().map(|origin| origin.size);
     Ok(ConvertReport {
         version: Some(version),
         written: place.cloned(),
-        bytes: written.len(),
-        source_bytes: source.bytes,
-        bad_entries: source.bad_entries,
-        conversion: source.conversion,
-        reordered: source.reordered,
+        bytes: table.size(),
+        source_bytes: sections.sum::<u64>() + table.source.hdr_size,
+        bad_entries: table.source.problems.len(),
+        conversion: table.conversion,
+        reordered: table.reordered,
     })
-}
-
-fn source(
-    file: &ElfFile,
-    from: SectionArg,
-    abi: SframeAbi,
-    version: SframeVersion,
-) -> anyhow::Result<ConvertInput> {
-    let has_cfi = || tables::sections(file, TableSource::Auto).is_ok();
-    if from == SectionArg::Sframe || (from == SectionArg::Auto && !has_cfi()) {
-        return read_sframe(file, abi, version);
-    }
-    let reading = super::read(file, from)?;
-    let sections = reading.sections.iter().map(|origin| origin.size);
-    Ok(ConvertInput {
-        conversion: sframe::functions(&reading.table, abi, version),
-        bad_entries: reading.problems.len(),
-        bytes: sections.sum::<u64>() + reading.hdr_size,
-        reordered: Vec::new(),
-    })
-}
-
-fn read_sframe(
-    file: &ElfFile,
-    abi: SframeAbi,
-    version: SframeVersion,
-) -> anyhow::Result<ConvertInput> {
-    // This reports its problems.
-    let reading = super::read(file, SectionArg::Sframe)?;
-    let read = read_functions(file, abi)?;
-    Ok(ConvertInput {
-        conversion: sframe::fit(&read.functions, abi, version),
-        bad_entries: reading.problems.len(),
-        bytes: reading.sections.iter().map(|origin| origin.size).sum(),
-        reordered: read.disorder(usize::MAX),
-    })
-}
-
-/// The functions of a file's .sframe.
-fn read_functions(file: &ElfFile, abi: SframeAbi) -> anyhow::Result<sframe::SframeSection> {
-    let sections = file.sframes()?;
-    let section = sections.first().context("no .sframe")?;
-    Ok(sframe::read(section.data, section.address, abi))
 }
 
 fn own_address(file: &ElfFile) -> Option<Vaddr> {
     Some(file.sframes().ok()?.first()?.address)
-}
-
-fn with_section(file: &ElfFile, image: &SframeImage) -> anyhow::Result<Vec<u8>> {
-    let failed: RefCell<Option<SframeWriteError>> = RefCell::new(None);
-    let content = |address: Vaddr| {
-        image.bytes_at(address).unwrap_or_else(|error| {
-            failed.replace(Some(error));
-            Vec::new()
-        })
-    };
-    let elf = embed_sframe(file, image.len() as u64, &content)?;
-    match failed.take() {
-        Some(error) => Err(error).with_context(|| file.path().display().to_string()),
-        None => Ok(elf),
-    }
-}
-
-/// Compares the output with the intended functions.
-fn check(functions: &[SframeFunction], back: &[SframeFunction]) -> anyhow::Result<()> {
-    let without_origin = |function: &SframeFunction| SframeFunction {
-        origin: 0,
-        ..function.clone()
-    };
-    let is_equal = functions.len() == back.len()
-        && functions
-            .iter()
-            .zip(back)
-            .all(|(a, b)| without_origin(a) == without_origin(b));
-    ensure!(
-        is_equal,
-        "the result differs from what was to be written: this is a bug in unspool, please report it"
-    );
-    Ok(())
 }
 
 fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<ConvertReport> {

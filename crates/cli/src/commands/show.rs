@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
+use unspool_cfi::listing::{ListedInstruction, list_entries};
 use unspool_cfi::{CfiSection, EntryCounts};
 use unspool_elf::{ElfFile, demangle};
 use unspool_rows::table::{FdeId, RowStart};
@@ -16,8 +17,6 @@ use unspool_table_store::{self as tables, SourceTable};
 use crate::args::tables::ShowArgs;
 use crate::args::{Format, SectionArg};
 use crate::output::{self, EscapedText, ExitCodes};
-
-mod instructions;
 
 pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
@@ -203,11 +202,10 @@ impl TableView<'_> {
         self.head(&mut out)?;
         let is_wanted = |fde: &Fde| self.selection.has(fde);
         let sections = self.sections(from)?;
-        instructions::for_each(&sections, &self.table.table, is_wanted, |fde, listing| {
+        for (fde, listing) in list_entries(&sections, &self.table.table, is_wanted) {
             print_name(&mut out, self.file, fde.start)?;
-            writeln!(out, "{}", FdeText(fde))?;
-            Ok(listing.print(&mut out)?)
-        })?;
+            write!(out, "{}\n{}", FdeText(fde), listing?)?;
+        }
         Ok(out.flush()?)
     }
 
@@ -252,16 +250,31 @@ impl TableView<'_> {
         let mut entries = Vec::new();
         let is_wanted = |fde: &Fde| self.selection.has(fde);
         let sections = self.sections(from)?;
-        instructions::for_each(&sections, &self.table.table, is_wanted, |fde, listing| {
-            let (cie, rows, past_end) = listing.json();
-            let mut entry = entry(self.file, fde, &rows);
+        for (fde, listing) in list_entries(&sections, &self.table.table, is_wanted) {
+            let listing = listing?;
+            let rows = listing.rows.iter().map(|row| {
+                json!({
+                    "address": output::address(row.start.0),
+                    "rules": row.text,
+                    "instructions": instructions(&row.instructions),
+                })
+            });
+            let mut entry = entry(self.file, fde, &rows.collect::<Vec<_>>());
             if let Some(object) = entry.as_object_mut() {
+                let cie = json!({
+                    "section_offset": listing.cie,
+                    "version": listing.version,
+                    "augmentation": listing.augmentation,
+                    "code_alignment": listing.code_alignment,
+                    "data_alignment": listing.data_alignment,
+                    "instructions": instructions(&listing.initial),
+                });
                 object.insert("cie".into(), cie);
-                object.insert("instructions_past_end".into(), past_end.into());
+                let past_end = instructions(&listing.past_end);
+                object.insert("instructions_past_end".into(), past_end);
             }
             entries.push(entry);
-            Ok(())
-        })?;
+        }
         Ok(entries)
     }
 
@@ -304,6 +317,13 @@ impl TableView<'_> {
         });
         Ok(output::document("show", &body)?)
     }
+}
+
+fn instructions(listed: &[ListedInstruction]) -> Value {
+    let listed = listed.iter().map(
+        |one| json!({ "section_offset": one.offset, "instruction": one.text, "count": one.count }),
+    );
+    listed.collect()
 }
 
 /// The entries on both sides of a gap.

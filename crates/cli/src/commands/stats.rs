@@ -8,15 +8,14 @@ use anyhow::bail;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use unspool_compiled_table::TablePart;
-use unspool_table_store::{self as tables, CompileError, TableSource};
+use unspool_table_store::{
+    self as tables, CompileError, Distribution, FileStats, KindCounts, TableSource,
+};
 
-use self::file_stats::{Distribution, FileStats, KindCounts};
 use super::compile::as_f64;
 use super::elf_files;
 use crate::args::tables::{StatsArgs, StatsFormat};
 use crate::output::{self, EscapedText, ExitCodes};
-
-mod file_stats;
 
 pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let mut all = Vec::new();
@@ -79,7 +78,7 @@ fn one(path: &Path) -> anyhow::Result<FileStats> {
         Err(error) => return Err(error.into()),
     };
     super::report_problems(&file, &reading);
-    FileStats::from_file(&file, &reading, encoded.as_ref())
+    Ok(FileStats::from_file(&file, &reading, encoded.as_ref())?)
 }
 
 fn total(all: &[FileStats]) -> Option<FileStats> {

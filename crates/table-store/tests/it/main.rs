@@ -2,4 +2,5 @@
 #![cfg(test)]
 
 mod go;
+mod stats;
 mod store;

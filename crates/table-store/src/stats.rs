@@ -1,4 +1,4 @@
-//! The counts.
+//! How much is in a file's unwind table, in each of its forms.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,53 +6,86 @@ use std::fmt;
 use unspool_cfi::instruction::Instruction;
 use unspool_cfi::{CfiEntry, CfiSection, Cie, Instructions, ParsedFde};
 use unspool_compiled_table::{EncodedTable, TablePart};
-use unspool_elf::{ElfFile, SectionInfo};
+use unspool_elf::{ElfFile, ModuleError, SectionInfo};
 use unspool_native_table::Outline;
-use unspool_rows::{CfaRule, RegisterRule, Table};
-use unspool_table_store::{self as tables, SourceError, SourceTable, native_key};
+use unspool_rows::{CfaRule, RegisterRule, RowId, Table};
 
-use crate::commands::compile::as_f64;
+use crate::compile::own_key;
+use crate::native::native_key;
+use crate::source::{SourceError, SourceTable, TableSource, sections};
 
-/// The statistics of one file, or the sum of several.
+/// The statistics of one file's unwind table, or the sum of several.
+///
+/// ```
+/// use unspool_elf::ElfFile;
+/// use unspool_table_store::{FileStats, TableSource, compile};
+///
+/// let file = ElfFile::open("/bin/true")?;
+/// let compiled = compile(&file, TableSource::Auto)?;
+/// let stats = FileStats::from_file(&file, &compiled.source, Some(&compiled.encoded))?;
+/// assert!(stats.rows > stats.distinct_rows && stats.table_bytes() > 0);
+/// assert_eq!(stats.rows, stats.rows_per_entry.sum);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
-pub(super) struct FileStats {
-    pub(super) file: String,
-    pub(super) file_count: u64,
-    pub(super) cies: u64,
-    pub(super) fdes: u64,
-    pub(super) empty_fdes: u64,
-    pub(super) bad_entries: u64,
-    pub(super) rows: u64,
-    pub(super) distinct_rows: u64,
+pub struct FileStats {
+    /// The path; or what the sum is called.
+    pub file: String,
+    /// The number of files.
+    pub file_count: u64,
+    /// The number of CIEs.
+    pub cies: u64,
+    /// The number of FDEs.
+    pub fdes: u64,
+    /// FDEs that cover no address.
+    pub empty_fdes: u64,
+    /// Entries that could not be read, or are in doubt.
+    pub bad_entries: u64,
+    /// The number of rows.
+    pub rows: u64,
+    /// Rows with different rules. In a sum, each file's are counted.
+    pub distinct_rows: u64,
     /// Rows that the compiled form cannot represent.
-    pub(super) unrepresentable_rows: u64,
-    pub(super) entry_sizes: Distribution,
-    pub(super) rows_per_entry: Distribution,
-    /// Bytes of `.text` and `.rodata`.
-    pub(super) program_bytes: u64,
-    pub(super) section_bytes: u64,
-    pub(super) hdr_bytes: u64,
-    pub(super) parts: [(TablePart, u64); 4],
+    pub unrepresentable_rows: u64,
+    /// Bytes of code that an entry covers.
+    pub entry_sizes: Distribution,
+    /// Rows of an entry.
+    pub rows_per_entry: Distribution,
+    /// Bytes of code and of `.rodata`.
+    pub program_bytes: u64,
+    /// Bytes of the sections of the table.
+    pub section_bytes: u64,
+    /// Bytes of their search table (`.eh_frame_hdr`).
+    pub hdr_bytes: u64,
+    /// Bytes of the parts of the compiled table.
+    pub parts: [(TablePart, u64); 4],
     /// Loaded bytes of the native object, 0 if there is none.
-    pub(super) native_bytes: u64,
+    pub native_bytes: u64,
     /// Bytes of the sections of files that have a native object.
-    pub(super) native_section_bytes: u64,
-    pub(super) instructions: KindCounts,
+    pub native_section_bytes: u64,
+    /// Instructions by their meaning.
+    pub instructions: KindCounts,
     /// Instructions by their stored opcode.
-    pub(super) opcodes: KindCounts,
-    pub(super) rules: KindCounts,
-    /// Rules by register.
-    pub(super) registers: KindCounts,
-    pub(super) cfa_rules: KindCounts,
+    pub opcodes: KindCounts,
+    /// Rules of registers, in all rows.
+    pub rules: KindCounts,
+    /// The same by register.
+    pub registers: KindCounts,
+    /// Rules of the CFA, in all rows.
+    pub cfa_rules: KindCounts,
 }
 
 impl FileStats {
-    /// Counts the entries read, and the compiled table if there is one.
-    pub(super) fn from_file(
+    /// Counts what was read of a file, and the compiled table if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The file's sections cannot be read.
+    pub fn from_file(
         file: &ElfFile,
         source_table: &SourceTable,
         encoded: Option<&EncodedTable>,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<FileStats, SourceError> {
         let table = &source_table.table;
         let is_program = |s: &SectionInfo<'_>| s.executable || s.name.starts_with(".rodata");
         let part = |part| (part, encoded.map_or(0, |encoded| encoded.part(part) as u64));
@@ -100,23 +133,25 @@ impl FileStats {
             cfa_rules: KindCounts::default(),
         };
         figures.count_rules(table);
-        match tables::sections(file, tables::TableSource::Auto) {
+        match sections(file, TableSource::Auto) {
             Ok(sections) => sections
                 .iter()
                 .for_each(|(section, _)| figures.count_instructions(section)),
             Err(SourceError::Missing { .. }) => {} // SFrame has no instructions.
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         Ok(figures)
     }
 
     /// Bytes of the sections of the table, with their search table.
-    pub(super) fn source_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn source_bytes(&self) -> u64 {
         self.section_bytes + self.hdr_bytes
     }
 
     /// Bytes of the compiled table.
-    pub(super) fn table_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn table_bytes(&self) -> u64 {
         self.parts.iter().map(|(_, bytes)| bytes).sum()
     }
 
@@ -129,7 +164,7 @@ impl FileStats {
             }
         }
         for (id, times) in (0..).zip(times) {
-            let Some(row) = table.row(unspool_rows::RowId(id)) else {
+            let Some(row) = table.row(RowId(id)) else {
                 continue;
             };
             self.cfa_rules.add(cfa_kind(&row.cfa), times);
@@ -158,7 +193,7 @@ impl FileStats {
     }
 
     /// Adds another file's statistics.
-    pub(super) fn add(&mut self, other: &FileStats) {
+    pub fn add(&mut self, other: &FileStats) {
         self.file_count += other.file_count;
         self.cies += other.cies;
         self.fdes += other.fdes;
@@ -186,11 +221,11 @@ impl FileStats {
 }
 
 /// The loaded bytes of a table's native object; 0 if it cannot be compiled to one.
-fn native_bytes(file: &ElfFile, table: &Table) -> anyhow::Result<Option<u64>> {
+fn native_bytes(file: &ElfFile, table: &Table) -> Result<Option<u64>, ModuleError> {
     let Ok(outline) = Outline::from_table(table) else {
         return Ok(None);
     };
-    let key = tables::own_key(file);
+    let key = own_key(file);
     let Ok(object) = unspool_native_table::object(&outline, native_key(&key)) else {
         return Ok(None);
     };
@@ -305,7 +340,7 @@ fn opcode_name(opcode: u8) -> &'static str {
 
 /// How often each kind occurs.
 #[derive(Debug, Clone, Default)]
-pub(super) struct KindCounts(BTreeMap<&'static str, u64>);
+pub struct KindCounts(BTreeMap<&'static str, u64>);
 
 impl KindCounts {
     fn add(&mut self, kind: &'static str, times: u64) {
@@ -321,12 +356,14 @@ impl KindCounts {
             .for_each(|(kind, times)| self.add(kind, *times));
     }
 
-    pub(super) fn sum(&self) -> u64 {
+    /// The count of all kinds.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
         self.0.values().sum()
     }
 
     /// Kinds and counts, the most frequent first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let mut all: Vec<_> = self.0.iter().map(|(kind, count)| (*kind, *count)).collect();
         all.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
         all.into_iter()
@@ -335,10 +372,11 @@ impl KindCounts {
 
 impl fmt::Display for KindCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sum = as_f64(self.sum().max(1));
+        #[expect(clippy::cast_precision_loss, reason = "shares have two digits")]
+        let share = |count: u64| 100.0 * count as f64 / self.sum().max(1) as f64;
         for (n, (kind, count)) in self.iter().enumerate() {
             let comma = if n == 0 { "" } else { ", " };
-            write!(f, "{comma}{kind} {:.2} %", 100.0 * as_f64(count) / sum)?;
+            write!(f, "{comma}{kind} {:.2} %", share(count))?;
         }
         Ok(())
     }
@@ -346,9 +384,10 @@ impl fmt::Display for KindCounts {
 
 /// The distribution of a number: how often each value occurs.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Distribution {
+pub struct Distribution {
     values: BTreeMap<u64, u64>,
-    pub(super) sum: u64,
+    /// The sum of all values.
+    pub sum: u64,
 }
 
 impl Distribution {
@@ -360,7 +399,8 @@ impl Distribution {
     }
 
     /// The least value that at least this percentage of all values do not exceed.
-    pub(super) fn quantile(&self, percent: u64) -> u64 {
+    #[must_use]
+    pub fn quantile(&self, percent: u64) -> u64 {
         let count: u64 = self.values.values().sum();
         let wanted = (count * percent).div_ceil(100);
         let mut seen = 0;
