@@ -11,9 +11,13 @@ mod run;
 mod sys;
 #[cfg(feature = "std")]
 mod table;
+#[cfg(feature = "std")]
+mod verify;
 
 pub use code::{NativeCode, NativeFrame, NativeMemory};
 #[cfg(feature = "std")]
 pub use run::{RunError, RunReport, run_apart};
 #[cfg(feature = "std")]
 pub(crate) use table::NativeTable;
+#[cfg(feature = "std")]
+pub use verify::{NativeVerification, NativeVerifyError, verify_compiled, verify_object};

@@ -2,4 +2,5 @@
 #![cfg(test)]
 
 mod file_tables;
+mod native;
 mod walks;

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use unspool_elf::ElfFile;
-use unspool_native_table::{ObjectView, Outline, OutlineError, proof};
-use unspool_rows::Vaddr;
-use unspool_table_store::{self as tables, TableSource, native_key};
-use unspool_unwind::native::{self, RunReport};
+use unspool_native_table::OutlineError;
+use unspool_table_store::{NativeTableError, SourceError};
+use unspool_unwind::native::{
+    NativeVerification, NativeVerifyError, verify_compiled, verify_object,
+};
 
 use super::super::compile::as_f64;
 use super::super::elf_files;
@@ -26,15 +27,6 @@ pub(crate) fn is_object(path: &Path) -> bool {
     file.is_some_and(|file| matches!(file.section_named(".note.unspool"), Ok(Some(_))))
 }
 
-/// The findings.
-struct ObjectVerification {
-    /// From reading the code.
-    read: proof::ObjectProof,
-    /// From running it, if reading found nothing.
-    run: Option<RunReport>,
-    bad_entries: usize,
-}
-
 /// The findings of all files.
 #[derive(Default)]
 struct ObjectTotals {
@@ -44,17 +36,14 @@ struct ObjectTotals {
     differences: u64,
 }
 
-/// The most locations to report.
-const MAX_EXAMPLES: usize = 16;
-
 /// Compares a native table with its file.
 pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let proof = prove_given(file, object)?;
+    let proof = verify_given(file, object)?;
     match format {
         Format::Text => print(&mut output::text(), object, &proof)?,
         Format::Json => {
-            let mut body = proof.as_json(file);
+            let mut body = as_json(&proof, file);
             if let Some(fields) = body.as_object_mut() {
                 let more = [
                     ("unspool_version", json!(env!("CARGO_PKG_VERSION"))),
@@ -66,7 +55,7 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
             output::document("verify", &body)?;
         }
     }
-    Ok(ExitCode::from(proof.status()))
+    Ok(ExitCode::from(status(&proof)))
 }
 
 /// Compiles native tables of files, and of ELF files in folders, and compares each with its file.
@@ -74,7 +63,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
     let started = Instant::now();
     let (files, unreadable) = elf_files::find(paths);
     let proven = files.into_par_iter().map(|file| {
-        let proof = prove_compiled(&file);
+        let proof = verify_made(&file);
         (file, proof)
     });
     let mut outcomes: Vec<_> = proven.collect();
@@ -96,7 +85,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
         match proof {
             Ok(proof) => {
                 total.add(proof);
-                status = status.max(proof.status());
+                status = status.max(self::status(proof));
             }
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
@@ -109,7 +98,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
         Format::Text => print_all(&outcomes, &total, seconds)?,
         Format::Json => {
             let files = outcomes.iter().map(|(file, proof)| match proof {
-                Ok(proof) => proof.as_json(file),
+                Ok(proof) => as_json(proof, file),
                 Err(error) => super::super::error_object(file, error),
             });
             let body = json!({
@@ -126,7 +115,7 @@ pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitC
 
 /// Of several files, those without differences are only counted.
 fn print_all(
-    outcomes: &[(PathBuf, anyhow::Result<ObjectVerification>)],
+    outcomes: &[(PathBuf, anyhow::Result<NativeVerification>)],
     total: &ObjectTotals,
     seconds: f64,
 ) -> anyhow::Result<()> {
@@ -136,7 +125,7 @@ fn print_all(
         .filter_map(|(file, proof)| Some((file, proof.as_ref().ok()?)));
     let is_alone = outcomes.len() == 1;
     for (file, proof) in proofs.clone() {
-        if is_alone || proof.status() != 0 {
+        if is_alone || !proof.is_clean() {
             print(&mut out, file, proof)?;
         }
     }
@@ -154,7 +143,7 @@ fn print_all(
 fn print(
     out: &mut impl Write,
     path: &Path,
-    verification: &ObjectVerification,
+    verification: &NativeVerification,
 ) -> anyhow::Result<()> {
     let mut total = ObjectTotals::default();
     total.add(verification);
@@ -167,13 +156,13 @@ fn print(
         )?;
     }
     for (at, what) in verification.mismatches() {
-        writeln!(out, "  at {}: {what}", Vaddr(at))?;
+        writeln!(out, "  at {at}: {what}")?;
     }
     Ok(out.flush()?)
 }
 
 impl ObjectTotals {
-    fn add(&mut self, verification: &ObjectVerification) {
+    fn add(&mut self, verification: &NativeVerification) {
         self.rows += verification.read.rows;
         self.pairs += verification.read.pairs;
         self.steps += verification.run.as_ref().map_or(0, |run| run.steps);
@@ -210,102 +199,62 @@ impl core::fmt::Display for ObjectTotals {
     }
 }
 
-impl ObjectVerification {
-    fn differences(&self) -> u64 {
-        let in_run = self.run.as_ref().map_or(0, |run| run.differences);
-        self.read.unproven.len() as u64 + in_run
+/// The exit status of one verification.
+fn status(verification: &NativeVerification) -> u8 {
+    if verification.is_clean() {
+        0
+    } else {
+        ExitCodes::FINDINGS
     }
+}
 
-    /// The exit status.
-    fn status(&self) -> u8 {
-        if self.differences() == 0 && self.bad_entries == 0 {
-            0
-        } else {
-            ExitCodes::FINDINGS
-        }
-    }
-
-    /// The locations and kinds of differences.
-    fn mismatches(&self) -> impl Iterator<Item = (u64, String)> {
-        let unproven = self.read.unproven.iter().take(MAX_EXAMPLES);
-        let unproven = unproven.map(|(at, why)| (at.0, format!("not proven: {why}")));
-        let first = self.run.iter().flat_map(|run| run.first);
-        let first = first.take_while(|at| *at != 0);
-        let yields = first.map(|at| (at, String::from("run, the code yields another frame")));
-        unproven.chain(yields)
-    }
-
-    fn as_json(&self, file: &Path) -> Value {
-        let mismatches = self.mismatches();
-        let mismatches = mismatches
-            .map(|(at, message)| json!({ "address": output::address(at), "message": message }))
-            .collect::<Vec<_>>();
-        json!({
-            "file": file.to_string_lossy(),
-            "rows": self.read.rows,
-            "distinct_rows": self.read.pairs,
-            "steps": self.run.as_ref().map(|run| run.steps),
-            "bad_entries": self.bad_entries,
-            "differences": self.differences(),
-            "mismatches": mismatches,
-        })
-    }
+fn as_json(verification: &NativeVerification, file: &Path) -> Value {
+    let mismatches = verification.mismatches();
+    let mismatches = mismatches
+        .map(|(at, message)| json!({ "address": output::address(at.0), "message": message }))
+        .collect::<Vec<_>>();
+    json!({
+        "file": file.to_string_lossy(),
+        "rows": verification.read.rows,
+        "distinct_rows": verification.read.pairs,
+        "steps": verification.run.as_ref().map(|run| run.steps),
+        "bad_entries": verification.bad_entries,
+        "differences": verification.differences(),
+        "mismatches": mismatches,
+    })
 }
 
 /// Whether a file has no table that can be compiled to code.
 fn has_no_code(error: &anyhow::Error) -> bool {
-    let outline = error.downcast_ref();
-    super::super::is_missing(error)
-        || matches!(outline, Some(OutlineError::Arch(_) | OutlineError::Empty))
+    matches!(
+        error.downcast_ref(),
+        Some(NativeVerifyError::Table(
+            NativeTableError::Source(SourceError::Missing { .. })
+                | NativeTableError::Outline(OutlineError::Arch(_) | OutlineError::Empty)
+        ))
+    )
+}
+
+/// An error with the name of the file that it is about.
+fn named(error: NativeVerifyError, file: &Path, object: &Path) -> anyhow::Error {
+    let about = match &error {
+        // These name the file.
+        NativeVerifyError::Table(NativeTableError::Source(_)) => return error.into(),
+        NativeVerifyError::Table(NativeTableError::Outline(_)) => file,
+        _ => object,
+    };
+    anyhow::Error::from(error).context(about.display().to_string())
 }
 
 /// Verifies the given native table of a file.
-fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<ObjectVerification> {
-    let name = || object_path.display().to_string();
-    let bytes = super::read_table(object_path)?;
-    let object = ObjectView::parse(&bytes).with_context(name)?;
+fn verify_given(path: &Path, object: &Path) -> anyhow::Result<NativeVerification> {
+    let bytes = super::read_table(object)?;
     let file = ElfFile::open(path)?;
-    let key = tables::own_key(&file);
-    if object.key() != Some(native_key(&key)) {
-        bail!(
-            "{}: the table of another module than {}, whose key is {key}",
-            object_path.display(),
-            path.display(),
-        );
-    }
-    let reading = tables::read(&file, TableSource::Auto)?;
-    let outline =
-        Outline::from_table(&reading.table).with_context(|| path.display().to_string())?;
-    prove(&object, &outline, &reading).with_context(name)
+    verify_object(&file, &bytes).map_err(|error| named(error, path, object))
 }
 
 /// Verifies a native table compiled in memory.
-fn prove_compiled(path: &Path) -> anyhow::Result<ObjectVerification> {
-    let name = || path.display().to_string();
+fn verify_made(path: &Path) -> anyhow::Result<NativeVerification> {
     let file = ElfFile::open(path)?;
-    let reading = tables::read(&file, TableSource::Auto)?;
-    let outline = Outline::from_table(&reading.table).with_context(name)?;
-    let bytes = unspool_native_table::object(&outline, native_key(&tables::own_key(&file)));
-    let bytes = bytes.with_context(name)?;
-    let object = ObjectView::parse(&bytes).with_context(name)?;
-    prove(&object, &outline, &reading).with_context(name)
-}
-
-fn prove(
-    object: &ObjectView<'_>,
-    outline: &Outline<'_>,
-    table: &tables::SourceTable,
-) -> anyhow::Result<ObjectVerification> {
-    let read = proof::prove(object, &table.table)?;
-    // Unproven code is not run.
-    let run = if read.unproven.is_empty() {
-        Some(native::run_apart(object, outline)?)
-    } else {
-        None
-    };
-    Ok(ObjectVerification {
-        read,
-        run,
-        bad_entries: table.problems.len(),
-    })
+    verify_compiled(&file).map_err(|error| named(error, path, path))
 }
