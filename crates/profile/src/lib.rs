@@ -34,6 +34,7 @@ mod completeness;
 mod error;
 mod file;
 mod intern;
+mod live;
 mod model;
 mod names;
 pub mod output;
@@ -58,6 +59,7 @@ pub use completeness::{
 pub use error::FileError;
 pub use file::MAGIC;
 pub use intern::{ModuleInterner, RawFrame};
+pub use live::LiveProfile;
 pub use model::{
     CodeLocation, CodeSegment, CpuState, FileEnding, FrameEvidence, FrameId, LossOrigin,
     LostSamples, Meta, ModuleId, ModuleKind, ProcessId, Profile, ProfileFrame, ProfileModule,

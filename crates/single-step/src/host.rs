@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use unspool_elf::{ElfFile, ElfKind};
+
 use crate::SingleStepError;
 
 /// A program that has a file mapped.
@@ -17,6 +19,27 @@ pub struct HostProgram {
 }
 
 impl HostProgram {
+    /// A program that has a file mapped: itself, or a shell that preloads it. `None` for an object
+    /// file, which must be linked first.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or preloaded, or is of another kind.
+    pub fn with_file(file: &ElfFile) -> Result<Option<HostProgram>, SingleStepError> {
+        let path = || file.path().canonicalize();
+        let has_interpreter = file.program_interpreter().is_some();
+        Ok(Some(match file.kind() {
+            ElfKind::Relocatable => return Ok(None),
+            ElfKind::Executable => HostProgram::itself(path()?),
+            ElfKind::Dynamic if has_interpreter => HostProgram::itself(path()?),
+            ElfKind::Dynamic => HostProgram::preloaded(path()?)?,
+            _ => {
+                let file = file.path().to_owned();
+                return Err(SingleStepError::NotCallable { file });
+            }
+        }))
+    }
+
     /// A file that is a program itself, by the kernel's path of it.
     #[must_use]
     pub fn itself(file: PathBuf) -> HostProgram {

@@ -68,7 +68,7 @@ pub use call::{
     call,
 };
 pub use host::HostProgram;
-pub use module_run::ModuleRun;
+pub use module_run::{ModuleCounts, ModuleRun};
 pub use report::{FunctionRun, ObservedFinding, RowCoverage, StepReport};
 pub use row_source::RowSource;
 
@@ -122,6 +122,12 @@ pub enum SingleStepError {
         file.display()
     )]
     UnloadableName {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A file that no program maps.
+    #[error("{}: neither a program nor a shared object nor an object file", file.display())]
+    NotCallable {
         /// The file.
         file: PathBuf,
     },

@@ -8,7 +8,8 @@ use unspool_check::{
     CheckSubject, CodeOrigin, DeclaredTable, Finding, FindingLocator, LocatedFinding, Severity,
     SubjectError,
 };
-use unspool_elf::{DebugFiles, ElfFile};
+use unspool_elf::{DebugFiles, ElfFile, SearchRoots};
+use unspool_table_store::SourceError;
 
 use crate::{FunctionRun, ObservedFinding, RowSource, StepReport};
 
@@ -60,27 +61,53 @@ impl StepReport {
     }
 }
 
+/// How much of a module was executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ModuleCounts {
+    /// Functions that were called.
+    pub entered: usize,
+    /// Rows that were compared.
+    pub executed: usize,
+    /// Rows at which nothing was executed.
+    pub not_executed: usize,
+    /// Executed instructions without a row.
+    pub missing: usize,
+}
+
 impl ModuleRun<'_> {
-    /// The findings with their context in the module's file, which has these debug files. `rows`
-    /// are those that were compared.
+    /// The sums over its functions.
+    #[must_use]
+    pub fn counts(&self) -> ModuleCounts {
+        let mut counts = ModuleCounts::default();
+        for function in &self.functions {
+            counts.entered += usize::from(function.entered > 0);
+            counts.executed += function.rows.executed;
+            counts.not_executed += function.rows.not_executed.len();
+            counts.missing += function.rows.missing;
+        }
+        counts
+    }
+
+    /// The findings with their context in the module's file and its debug files. `rows` are those
+    /// that were compared.
     ///
     /// # Errors
     ///
-    /// The file's code cannot be read again.
-    pub fn located_findings(
-        &self,
-        file: &Arc<ElfFile>,
-        debug: &DebugFiles,
-        rows: RowSource,
-    ) -> Result<Vec<LocatedFinding>, SubjectError> {
+    /// The file cannot be read again.
+    pub fn located_findings(&self, rows: RowSource) -> Result<Vec<LocatedFinding>, SubjectError> {
+        if self.findings.is_empty() {
+            return Ok(Vec::new());
+        }
+        let file = Arc::new(ElfFile::open(self.path).map_err(SourceError::from)?);
+        let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
         let findings = self
             .findings
             .iter()
             .map(|observed| observed.finding.clone());
         let findings: Vec<Finding> = findings.collect();
-        let declared = DeclaredTable::from_table(rows.read(file));
-        let subject = CheckSubject::new(file, &declared, CodeOrigin::from_file(file))?;
-        let Some(mut locator) = FindingLocator::new(file, debug, &subject, &findings) else {
+        let declared = DeclaredTable::from_table(rows.read(&file));
+        let subject = CheckSubject::new(&file, &declared, CodeOrigin::from_file(&file))?;
+        let Some(mut locator) = FindingLocator::new(&file, &debug, &subject, &findings) else {
             return Ok(Vec::new());
         };
         let located = findings.into_iter().enumerate().map(|(number, finding)| {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use unspool_assembly::AssemblySource;
-use unspool_elf::{DebugFiles, ElfFile, ElfKind, SearchRoots, Symbols, demangle};
+use unspool_elf::{DebugFiles, ElfFile, SearchRoots, Symbols, demangle};
 use unspool_single_step::{
     ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, HostProgram,
     StopLocation,
@@ -106,23 +106,10 @@ fn host(path: &Path, function: &str) -> anyhow::Result<(HostProgram, Option<Temp
     if AssemblySource::is_assembly_path(path) {
         return linked(path, function);
     }
-    let file = ElfFile::open(path)?;
-    let absolute = path
-        .canonicalize()
-        .with_context(|| path.display().to_string())?;
-    let host = match file.kind() {
-        ElfKind::Relocatable => return linked(path, function),
-        ElfKind::Executable => HostProgram::itself(absolute),
-        ElfKind::Dynamic if file.program_interpreter().is_some() => HostProgram::itself(absolute),
-        ElfKind::Dynamic => HostProgram::preloaded(absolute)?,
-        _ => {
-            bail!(
-                "{}: neither a program nor a shared object nor an object file",
-                path.display()
-            )
-        }
-    };
-    Ok((host, None))
+    match HostProgram::with_file(&ElfFile::open(path)?)? {
+        Some(host) => Ok((host, None)),
+        None => linked(path, function),
+    }
 }
 
 /// A program linked from an object file, or assembly source. The function is its entry point, which
@@ -208,15 +195,10 @@ fn describe_clobbered(clobbered: &ClobberedRegister) -> String {
 }
 
 fn signal_name(signal: i32) -> Cow<'static, str> {
-    Cow::Borrowed(match signal {
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGILL => "SIGILL",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGSYS => "SIGSYS",
-        libc::SIGABRT => "SIGABRT",
-        other => return Cow::Owned(format!("signal {other}")),
-    })
+    match unspool_process::signal_name(signal) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(format!("signal {signal}")),
+    }
 }
 
 fn print_text(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()> {

@@ -3,12 +3,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use unspool_check::LocatedFinding;
-use unspool_elf::{DebugFiles, ElfFile, SearchRoots, demangle};
+use unspool_elf::demangle;
 use unspool_single_step::{
     FunctionRun, ModuleRun, ObservedFinding, RowSource, StepReport, StepRequest,
 };
@@ -104,14 +103,7 @@ pub(super) fn describe(status: ExitStatus) -> String {
 /// The results by module, with the context of findings.
 pub(super) fn modules(report: &StepReport, rows: RowSource) -> anyhow::Result<Vec<LocatedRun<'_>>> {
     let modules = report.by_module().into_iter().map(|module| {
-        let findings = match module.findings.as_slice() {
-            [] => Vec::new(),
-            _ => {
-                let file = Arc::new(ElfFile::open(module.path)?);
-                let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
-                module.located_findings(&file, &debug, rows)?
-            }
-        };
+        let findings = module.located_findings(rows)?;
         Ok(LocatedRun { module, findings })
     });
     modules.collect()
@@ -124,16 +116,14 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[LocatedRun<'_>]) -> io
         }
         let count = module.functions.len();
         let functions = || module.functions.iter();
-        let entered = functions().filter(|function| function.entered > 0).count();
-        let executed: usize = functions().map(|function| function.rows.executed).sum();
-        let never: usize = functions()
-            .map(|function| function.rows.not_executed.len())
-            .sum();
+        let counts = module.counts();
         writeln!(
             out,
-            "{}: {entered} of {count} functions called, {executed} of {} rows executed: {} findings",
+            "{}: {} of {count} functions called, {} of {} rows executed: {} findings",
             output::path(module.path),
-            executed + never,
+            counts.entered,
+            counts.executed,
+            counts.executed + counts.not_executed,
             findings.len(),
         )?;
         if module.functions_skipped > 0 {
@@ -154,7 +144,7 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[LocatedRun<'_>]) -> io
                 EscapedText(&retired.join(", "))
             )?;
         }
-        let missing: usize = functions().map(|function| function.rows.missing).sum();
+        let missing = counts.missing;
         if missing > 0 {
             writeln!(out, "  {missing} executed instructions have no row")?;
         }

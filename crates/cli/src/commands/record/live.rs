@@ -2,7 +2,7 @@
 //!
 //! A separate thread reads the profile as it is written, and looks up the names.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -10,11 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use unspool_profile::{
-    CodeLocation, CpuState, FunctionId, LocationName, NameResolver, NamedProfile, Profile,
-    ProfileFrame, ProfileNames, ProfileReader, ProfileSample, SourceFrame, StackId, ThreadId,
-    aggregate,
+    FunctionId, LiveProfile, Profile, ProfileReader, ProfileSample, ThreadId, aggregate,
 };
-use unspool_symbols::{KernelSymbols, ModuleFinder, NameCache, NameDetail, Symbolizer};
+use unspool_symbols::{ModuleFinder, NameCache, NameDetail, Symbolizer};
 
 use super::display::DisplayHandle;
 use crate::commands::report::percent;
@@ -88,7 +86,7 @@ fn follow(copies: &Receiver<Vec<u8>>, display: &DisplayHandle) {
     let Ok(mut reader) = ProfileReader::new(VecDeque::from(first)) else {
         return;
     };
-    let mut seen = LiveProfile::default();
+    let mut live = LiveProfile::default();
     let mut next = Instant::now();
     while let Ok(bytes) = copies.recv() {
         reader.source().extend(bytes);
@@ -98,121 +96,51 @@ fn follow(copies: &Receiver<Vec<u8>>, display: &DisplayHandle) {
         if reader.read_more().is_err() {
             return;
         }
-        seen.add(&reader.take_samples());
+        live.add(&reader.take_samples());
         let begun = Instant::now();
         if begun >= next {
-            seen.look_up(reader.profile());
-            display.show(seen.top(reader.profile()));
+            let profile = reader.profile();
+            live.look_up(
+                profile,
+                &symbolizer(),
+                NameCache::from_environment().as_ref(),
+            );
+            display.show(top(&live, profile));
             next = Instant::now() + MIN_REFRESH_INTERVAL.max(begun.elapsed() * REFRESH_COST_FACTOR);
         }
     }
 }
 
-/// The samples so far.
-#[derive(Default)]
-struct LiveProfile {
-    /// One sample for each stack of each thread, with their total weight.
-    samples: HashMap<(StackId, ThreadId), ProfileSample>,
-    names: LiveNames,
-    /// The number of frames looked up.
-    frames: usize,
+/// Names of functions from files that are on this machine, in one thread: the target needs the CPUs.
+fn symbolizer() -> Symbolizer {
+    let finder = ModuleFinder::from_environment().offline();
+    Symbolizer::new(finder, NameDetail::Functions).with_threads(1)
 }
 
-/// The names found so far.
-#[derive(Default)]
-struct LiveNames {
-    known: HashMap<CodeLocation, LocationName>,
-}
-
-impl NameResolver for LiveNames {
-    fn name(&self, location: CodeLocation) -> LocationName {
-        self.known.get(&location).cloned().unwrap_or_default()
-    }
-}
-
-impl LiveProfile {
-    fn add(&mut self, samples: &[ProfileSample]) {
-        let on_cpu = samples
-            .iter()
-            .filter(|sample| sample.state == CpuState::OnCpu);
-        for sample in on_cpu {
-            let sum = self.samples.entry((sample.stack, sample.thread));
-            sum.and_modify(|sum| sum.weight = sum.weight.saturating_add(sample.weight))
-                .or_insert(*sample);
+/// The heaviest functions and threads of the samples so far.
+fn top(live: &LiveProfile, profile: &Profile) -> LiveTop {
+    let named = live.named(profile);
+    let samples: Vec<&ProfileSample> = live.samples().collect();
+    let all = aggregate::total(&samples);
+    let functions = aggregate::functions(&named, &samples);
+    let function = |weight: aggregate::Weight<FunctionId>| {
+        let function = named.function(weight.key);
+        LiveRow {
+            own: percent(weight.own, all),
+            total: percent(weight.total, all),
+            name: function.map_or_else(String::new, ToString::to_string),
         }
-    }
-
-    /// Looks up the names of new frames.
-    fn look_up(&mut self, profile: &Profile) {
-        let new = profile.frames().get(self.frames..).unwrap_or_default();
-        self.frames = profile.frames().len();
-        if new.is_empty() {
-            return;
-        }
-        let finder = ModuleFinder::from_environment().offline();
-        let symbolizer = Symbolizer::new(finder, NameDetail::Functions);
-        let symbolizer = symbolizer.with_threads(1);
-        let names = ProfileNames::look_up_frames(profile, new, &symbolizer, &|_| {});
-        let known = new
-            .iter()
-            .map(|frame| (frame.lookup, names.name(frame.lookup)));
-        self.names.known.extend(known);
-        self.look_up_kernel(new);
-    }
-
-    fn look_up_kernel(&mut self, new: &[ProfileFrame]) {
-        let addresses = new.iter().filter_map(|frame| match frame.lookup {
-            CodeLocation::Kernel(address) => Some(address),
-            _ => None,
-        });
-        let addresses: Vec<_> = addresses.collect();
-        if addresses.is_empty() {
-            return;
-        }
-        let cache = NameCache::from_environment();
-        let Ok(symbols) = KernelSymbols::covering(addresses.iter().copied(), cache.as_ref()) else {
-            return;
-        };
-        for address in addresses {
-            if let Some(symbol) = symbols.get(address) {
-                let function = SourceFrame {
-                    function: symbol.name.to_owned(),
-                    ..SourceFrame::default()
-                };
-                let name = LocationName {
-                    functions: vec![function],
-                    start: Some(symbol.address.0),
-                    symbol_hash: Some(0),
-                };
-                self.names.known.insert(CodeLocation::Kernel(address), name);
-            }
-        }
-    }
-
-    fn top(&self, profile: &Profile) -> LiveTop {
-        let named = NamedProfile::new(profile, &self.names);
-        let samples: Vec<&ProfileSample> = self.samples.values().collect();
-        let all = aggregate::total(&samples);
-        let functions = aggregate::functions(&named, &samples);
-        let function = |weight: aggregate::Weight<FunctionId>| {
-            let function = named.function(weight.key);
-            LiveRow {
-                own: percent(weight.own, all),
-                total: percent(weight.total, all),
-                name: function.map_or_else(String::new, ToString::to_string),
-            }
-        };
-        let thread = |weight: aggregate::Weight<ThreadId>| {
-            let thread = profile.thread(weight.key);
-            let name = thread.map_or_else(String::new, |t| format!("{} ({})", t.name, t.tid));
-            (percent(weight.own, all), name)
-        };
-        LiveTop {
-            functions: functions.into_iter().take(MAX_ROWS).map(function).collect(),
-            threads: (aggregate::threads(&samples).into_iter().take(MAX_ROWS))
-                .map(thread)
-                .collect(),
-        }
+    };
+    let thread = |weight: aggregate::Weight<ThreadId>| {
+        let thread = profile.thread(weight.key);
+        let name = thread.map_or_else(String::new, |t| format!("{} ({})", t.name, t.tid));
+        (percent(weight.own, all), name)
+    };
+    LiveTop {
+        functions: functions.into_iter().take(MAX_ROWS).map(function).collect(),
+        threads: (aggregate::threads(&samples).into_iter().take(MAX_ROWS))
+            .map(thread)
+            .collect(),
     }
 }
 
