@@ -1,5 +1,5 @@
 //! Compares unspool's variables with gdb's, for the same process at the same address
-//! (`crates/cli/tests/locals/variables.py`).
+//! (`crates/display-values/tests/variables.py`).
 
 use std::collections::HashMap;
 

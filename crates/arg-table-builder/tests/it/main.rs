@@ -25,7 +25,7 @@ use unspool_testing::{Finish, tool};
 /// The functions of a program compiled by gcc, and their table.
 fn made(program: &str) -> (FileAnalysis, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs");
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../display-values/tests/programs");
     let source = programs.join(format!("{program}.c"));
     let gcc = |words: &[&str], input: &Path| -> PathBuf {
         let out = folder.path().join(words[0]);

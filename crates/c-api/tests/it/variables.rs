@@ -14,8 +14,8 @@ use xtask::gdb_variables::{PrintedVariables, VariableCounts, VariableKey, compar
 
 use crate::programs::{self, stdout, with_library, with_std};
 
-fn cli_test_file(name: &str) -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests");
+fn test_file(name: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../display-values/tests");
     tests.join(name)
 }
 
@@ -127,23 +127,19 @@ fn telling(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     let behind: Vec<String> = std::iter::once(teller.to_str().unwrap().to_owned())
         .chain(flags)
         .collect();
-    programs::build(
-        compile,
-        &cli_test_file(&format!("programs/{source}")),
-        &behind,
-    )
+    programs::build(compile, &test_file(&format!("programs/{source}")), &behind)
 }
 
 /// A program's output, and gdb's values when it has reached `stop`.
 fn variables_in_gdb(program: &Path, stop: &str) -> (PrintedOutput, Value) {
-    let output_path = programs::scratch("told");
+    let output_path = programs::scratch("values");
     let known = programs::scratch("gdb");
     let mut gdb = tool("gdb");
     gdb.args(["-nx", "-batch", "-x"]);
-    gdb.arg(cli_test_file("locals/variables.py")).arg(program);
+    gdb.arg(test_file("variables.py")).arg(program);
     gdb.env("STOP", stop)
         .env("OUT", &known)
-        .env("TOLD", &output_path);
+        .env("OUT", &output_path);
     gdb.env("XDG_CACHE_HOME", "/dev/null");
     let output = gdb.output().unwrap();
     let known = fs::read(&known).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -278,11 +274,11 @@ fn tables_of_arguments_are_used() {
     fs::create_dir(&home).unwrap();
     let store = Store::new(None, Some(home.clone().into()), None);
     store.keep_arguments(&file, &debug, &table.bytes).unwrap();
-    let output_path = programs::scratch("told");
+    let output_path = programs::scratch("values");
     let mut command = with_library(&program);
     command
         .env("XDG_CACHE_HOME", &home)
-        .env("TOLD", &output_path);
+        .env("OUT", &output_path);
     stdout(&mut command);
     let lines = PrintedOutput::read(&output_path);
     // The caller's code shows the value passed.
@@ -295,10 +291,10 @@ fn tables_of_arguments_are_used() {
 
 /// The output of a program without a debugger.
 fn variables_printed_by(program: &Path) -> PrintedOutput {
-    let output_path = programs::scratch("told");
+    let output_path = programs::scratch("values");
     let mut command = with_library(program);
     command.env("XDG_CACHE_HOME", "/dev/null");
-    stdout(command.env("TOLD", &output_path));
+    stdout(command.env("OUT", &output_path));
     PrintedOutput::read(&output_path)
 }
 

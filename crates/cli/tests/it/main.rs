@@ -21,7 +21,6 @@ mod fix;
 mod gdb;
 mod harness;
 mod json;
-mod locals;
 mod man;
 mod native;
 mod objects;

@@ -37,7 +37,10 @@ fn wrong_bytes_of_arrays_that_are_computed_cost_values() {
 /// Breaks each byte of a program's debug information, and evaluates all variables at some of its
 /// functions.
 fn broken(source: &str, options: [&str; 2], functions: &[&str], lists: &[&str]) {
-    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/programs");
+    let programs = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../display-values/tests/programs"
+    );
     let source = format!("{programs}/{source}");
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

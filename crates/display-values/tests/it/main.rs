@@ -1,0 +1,6 @@
+//! Values of programs that are killed: against gdb's, and against the programs' own comments.
+#![cfg(test)]
+
+mod arguments;
+mod killed;
+mod variables;
