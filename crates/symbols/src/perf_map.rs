@@ -415,6 +415,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs owners of files")]
     fn a_file_that_others_could_have_put_there() {
         let folder = std::env::temp_dir().join(format!("unspool-perf-map-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
