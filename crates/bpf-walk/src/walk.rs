@@ -200,7 +200,7 @@ impl WalkCounts {
 
     /// The number of walks that were handed over for a reason.
     #[must_use]
-    pub fn of(&self, reason: HandOver) -> u64 {
+    pub fn count(&self, reason: HandOver) -> u64 {
         self.handed_over.get(reason as usize).copied().unwrap_or(0)
     }
 }

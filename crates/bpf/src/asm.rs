@@ -180,11 +180,6 @@ impl<'m> Assembler<'m> {
         self.alu64(AluOp::Mov, dst, src);
     }
 
-    /// `dst = src`, of 32 bits. The upper half becomes 0.
-    pub fn mov32(&mut self, dst: Reg, src: impl Into<Src>) {
-        self.alu32(AluOp::Mov, dst, src);
-    }
-
     /// `dst = src`: converts an arena pointer from the process' address space to the kernel's.
     pub fn cast_kern(&mut self, dst: Reg, src: Reg) {
         self.insn(Insn::AddrSpaceCast(Cast::Kern, dst, src));

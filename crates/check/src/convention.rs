@@ -138,7 +138,7 @@ impl CallingConventions {
     }
 
     /// The convention of the code at an address; `None` for the psABI's.
-    pub(crate) fn at(&self, at: u64) -> Option<&CallingConvention> {
+    pub(crate) fn find(&self, at: u64) -> Option<&CallingConvention> {
         let behind = self.ranges.partition_point(|(range, _)| range.start <= at);
         let near = behind
             .checked_sub(1)
@@ -151,7 +151,7 @@ impl CallingConventions {
 
     /// Whether the code at an address is a compiler's, by its convention.
     pub(crate) fn is_compiled(&self, at: Vaddr) -> bool {
-        self.at(at.0)
+        self.find(at.0)
             .is_some_and(|convention| convention.is_compiled)
     }
 

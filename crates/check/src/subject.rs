@@ -318,7 +318,7 @@ impl<'f> CheckSubject<'f> {
     pub fn conventions(&self) -> Vec<(CallingConvention, usize)> {
         let mut found: Vec<(CallingConvention, usize)> = Vec::new();
         for extent in self.program.extents() {
-            let Some(convention) = self.conventions.at(extent.start) else {
+            let Some(convention) = self.conventions.find(extent.start) else {
                 continue;
             };
             match found.iter_mut().find(|(known, _)| known == convention) {
@@ -331,7 +331,7 @@ impl<'f> CheckSubject<'f> {
 
     /// The calling convention of the code at an address; `None` for the psABI's.
     pub(crate) fn convention_at(&self, at: u64) -> Option<&CallingConvention> {
-        self.conventions.at(at)
+        self.conventions.find(at)
     }
 
     /// The registers that calls preserve by the psABI, and not by the convention of the code at an

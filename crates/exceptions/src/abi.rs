@@ -39,7 +39,7 @@ pub const FORCE_UNWIND: Actions = 8;
 /// `_UA_END_OF_STACK`.
 pub const TO_END_OF_STACK: Actions = 16;
 
-/// The version of the interface that personality routines are told.
+/// The version of the interface that personality routines get.
 pub const VERSION: c_int = 1;
 
 /// `_Unwind_Exception`: the header of a language's exception object. All unwinders use the two last

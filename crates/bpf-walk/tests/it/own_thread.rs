@@ -243,6 +243,6 @@ fn samples_of_a_removed_process_are_perfs() {
     let sampled = sample(&mut maps, 10);
     assert_eq!(sampled.walks.len(), 0);
     let counts = maps.counts(CPUS);
-    assert_eq!(counts.of(HandOver::UnknownProcess), counts.all());
+    assert_eq!(counts.count(HandOver::UnknownProcess), counts.all());
     assert_eq!(sampled.copied as u64, counts.all());
 }

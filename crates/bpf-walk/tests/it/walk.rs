@@ -486,7 +486,7 @@ impl Walks {
 
 /// The one reason that was counted.
 fn difference(before: &WalkCounts, after: &WalkCounts) -> HandOver {
-    let has_grown = |reason: &&HandOver| after.of(**reason) != before.of(**reason);
+    let has_grown = |reason: &&HandOver| after.count(**reason) != before.count(**reason);
     let mut reasons = HandOver::ALL.iter().filter(has_grown);
     let reason = *reasons.next().unwrap();
     assert_eq!(reasons.next(), None);
@@ -828,7 +828,7 @@ fn a_full_ring_hands_over() {
     let run = || walks.program.test_run(&mut context.bytes()).unwrap();
     let handed_over: u64 = (0..runs).map(|_| u64::from(run())).sum();
     let after = walks.maps.counts(CPUS);
-    assert_eq!(after.of(HandOver::RingFull), handed_over);
+    assert_eq!(after.count(HandOver::RingFull), handed_over);
     assert_eq!(after.complete - before.complete, runs - handed_over);
     assert_eq!(after.periods - before.periods, 3 * runs);
     let kept = RefCell::new(0);

@@ -180,7 +180,7 @@ impl<'s> SymbolTypes<'s> {
 
     /// The type of an export: that of the function or the data that the symbol names. A superseded
     /// version has its own, not that of its name.
-    pub(super) fn of(&self, name: &ExportName, export: &Export) -> Option<TypeId> {
+    pub(super) fn find(&self, name: &ExportName, export: &Export) -> Option<TypeId> {
         let types = match name.kind {
             SymbolKind::Function => &self.functions,
             SymbolKind::Object => &self.objects,

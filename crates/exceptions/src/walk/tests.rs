@@ -20,7 +20,7 @@ fn rule(row: Option<PackedRow>) -> FrameRule {
 }
 
 /// Packed rows of all forms, in frames on a page of words: a step leads where the interpreter's
-/// does.
+/// does. The walk reads real memory, so it cannot be a `Stepper` of `unspool-walk-testing`.
 #[test]
 fn a_step_leads_where_the_interpreter_s_does() {
     #[repr(align(4096))]

@@ -25,9 +25,9 @@ fn record(name: &str, options: &[&str]) -> PathBuf {
 }
 
 /// A record from either reader: its kind, thread, time and event.
-type Seen = (u32, u32, u64, usize);
+type RecordKey = (u32, u32, u64, usize);
 
-fn ours(file: &DataFile) -> Vec<Seen> {
+fn ours(file: &DataFile) -> Vec<RecordKey> {
     let mut seen = Vec::new();
     let reading = file.read(|item| -> Result<(), ()> {
         let tid = match item.record {
@@ -44,7 +44,7 @@ fn ours(file: &DataFile) -> Vec<Seen> {
     seen
 }
 
-fn theirs(path: &Path) -> Vec<Seen> {
+fn theirs(path: &Path) -> Vec<RecordKey> {
     let reader = BufReader::new(File::open(path).unwrap());
     let PerfFileReader {
         mut perf_file,

@@ -41,9 +41,9 @@ fn rewrite(file: &DataFile, addresses: u64) -> Result<(Vec<u8>, Vec<usize>), Per
 }
 
 /// A sample: its time, address, call chain, raw tracepoint data, and whether it has a stack.
-type Seen = (u64, u64, Vec<u64>, bool);
+type SampleContent = (u64, u64, Vec<u64>, bool);
 
-fn samples(bytes: Vec<u8>) -> Vec<Seen> {
+fn samples(bytes: Vec<u8>) -> Vec<SampleContent> {
     let PerfFileReader {
         mut perf_file,
         mut record_iter,

@@ -9,7 +9,7 @@ use unspool_profile::{
     ProfileUpdate, ProfileWriter, Time,
 };
 
-use crate::model::{Recorder, Step, Taken, meta, plain, steps};
+use crate::model::{Recorder, Step, StepSample, meta, plain, steps};
 
 fn record(steps: &[Step]) -> Recorder {
     let mut recorder = Recorder::new();
@@ -30,7 +30,7 @@ fn churn(samples: usize, depth: usize, inner: usize) -> Vec<Step> {
     steps.extend((0..samples).map(|n| {
         let new = if n == 0 { depth } else { inner };
         let (later, weight) = ((address() % 90_000 + 950_000) as i64, 1_001_001);
-        Step::Sample(Taken {
+        Step::Sample(StepSample {
             thread: 0,
             kept: depth - inner,
             inner: (0..new).map(|_| (address(), true, 1)).collect(),

@@ -50,7 +50,7 @@ pub(crate) fn called(n: usize) -> (&'static [&'static str], &'static str) {
 
 /// A sample: thread, functions from the innermost on with their evidence, weight, state, end.
 #[derive(Debug, Clone)]
-pub(crate) struct Taken {
+pub(crate) struct MadeSample {
     pub(crate) thread: usize,
     pub(crate) stack: Vec<(usize, FrameEvidence)>,
     pub(crate) weight: u64,
@@ -67,14 +67,14 @@ pub(crate) const CPU: u32 = 1 << 24;
 /// The processes: name and pid.
 pub(crate) const PROCESSES: [(&str, u32); 2] = [("app", 100), ("child", 200)];
 
-fn taken(thread: usize, stack: &[usize], weight: u64, end: StackEnd) -> Taken {
+fn made(thread: usize, stack: &[usize], weight: u64, end: StackEnd) -> MadeSample {
     let evidence = |n: usize, function: usize| match (function, n) {
         (KERNEL, _) => FrameEvidence::Kernel,
         (_, 0) => FrameEvidence::Registers,
         _ => FrameEvidence::Cfi,
     };
     let stack = stack.iter().enumerate();
-    Taken {
+    MadeSample {
         thread,
         stack: stack
             .map(|(n, function)| (*function, evidence(n, *function)))
@@ -87,38 +87,38 @@ fn taken(thread: usize, stack: &[usize], weight: u64, end: StackEnd) -> Taken {
 }
 
 /// The samples.
-pub(crate) fn samples() -> Vec<Taken> {
+pub(crate) fn samples() -> Vec<MadeSample> {
     let mut samples = vec![
-        taken(0, &[LEAF, WORK, MAIN], 1000, StackEnd::Outermost),
-        taken(
+        made(0, &[LEAF, WORK, MAIN], 1000, StackEnd::Outermost),
+        made(
             0,
             &[LEAF, RECURSE, RECURSE, RECURSE, MAIN],
             500,
             StackEnd::Outermost,
         ),
-        taken(
+        made(
             0,
             &[RECURSE, WORK, RECURSE, MAIN],
             250,
             StackEnd::EntryPoint,
         ),
-        taken(1, &[OUTER, WORK, MAIN], 2000, StackEnd::Outermost),
-        taken(1, &[KERNEL, OUTER, MAIN], 300, StackEnd::Outermost),
-        taken(2, &[JIT, MAIN], 70, StackEnd::Outermost),
-        taken(2, &[NAMELESS, MAIN], 40, StackEnd::Outermost),
-        taken(1, &[LEAF, NAMELESS], 30, StackEnd::NoTable),
-        taken(0, &[LEAF, NAMELESS], 35, StackEnd::NoTable),
-        taken(0, &[LEAF, WORK], 20, StackEnd::NotCopied),
-        taken(2, &[KERNEL], 15, StackEnd::NoUserRegisters),
-        taken(2, &[], 5, StackEnd::CodeReplaced),
-        taken(0, &[LEAF, WORK, MAIN], 1000, StackEnd::Outermost),
+        made(1, &[OUTER, WORK, MAIN], 2000, StackEnd::Outermost),
+        made(1, &[KERNEL, OUTER, MAIN], 300, StackEnd::Outermost),
+        made(2, &[JIT, MAIN], 70, StackEnd::Outermost),
+        made(2, &[NAMELESS, MAIN], 40, StackEnd::Outermost),
+        made(1, &[LEAF, NAMELESS], 30, StackEnd::NoTable),
+        made(0, &[LEAF, NAMELESS], 35, StackEnd::NoTable),
+        made(0, &[LEAF, WORK], 20, StackEnd::NotCopied),
+        made(2, &[KERNEL], 15, StackEnd::NoUserRegisters),
+        made(2, &[], 5, StackEnd::CodeReplaced),
+        made(0, &[LEAF, WORK, MAIN], 1000, StackEnd::Outermost),
     ];
     samples[3].stack[1].1 = FrameEvidence::FramePointer;
     samples[6].stack[1].1 = FrameEvidence::Spliced;
     for (n, sample) in (0..).zip(&mut samples) {
         sample.time = 1_000_000_000 + n * 1_000_000;
     }
-    let mut off = taken(1, &[KERNEL, WORK, MAIN], 9_000_000, StackEnd::Outermost);
+    let mut off = made(1, &[KERNEL, WORK, MAIN], 9_000_000, StackEnd::Outermost);
     off.state = CpuState::OffCpu;
     off.time = 1_020_000_000;
     samples.push(off);
@@ -131,11 +131,11 @@ pub(crate) fn offset(function: usize) -> u64 {
 }
 
 /// The profile of these samples.
-pub(crate) fn profile(samples: &[Taken]) -> Profile {
+pub(crate) fn profile(samples: &[MadeSample]) -> Profile {
     profile_of(&meta(), samples)
 }
 
-pub(crate) fn profile_of(meta: &Meta, samples: &[Taken]) -> Profile {
+pub(crate) fn profile_of(meta: &Meta, samples: &[MadeSample]) -> Profile {
     Profile::read(&file(meta, samples)[..]).unwrap()
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn meta() -> Meta {
     }
 }
 
-fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
+fn file(meta: &Meta, samples: &[MadeSample]) -> Vec<u8> {
     let mut writer = ProfileWriter::new(Vec::new(), meta).unwrap();
     let start = Time(1_000_000_000);
     let processes = PROCESSES.map(|(name, pid)| {
@@ -279,7 +279,7 @@ impl NameResolver for AppNames {
 
 /// The functions of a sample's stack by name, innermost first, each with its module and its frame's
 /// evidence.
-pub(crate) fn functions(sample: &Taken) -> Vec<(&'static str, &'static str, FrameEvidence)> {
+pub(crate) fn functions(sample: &MadeSample) -> Vec<(&'static str, &'static str, FrameEvidence)> {
     let frames = sample.stack.iter();
     let functions = frames.flat_map(|(n, how)| {
         let (names, module) = called(*n);

@@ -29,7 +29,7 @@ pub(crate) struct Plain {
 pub(crate) enum Step {
     Process(String),
     Thread(usize),
-    Sample(Taken),
+    Sample(StepSample),
     Remap(usize),
     RenameThread(usize, String),
     RenameProcess(usize, String),
@@ -42,7 +42,7 @@ pub(crate) enum Step {
 
 /// A sample of a thread: a number of outermost frames of its last stack, and new inner ones.
 #[derive(Debug, Clone)]
-pub(crate) struct Taken {
+pub(crate) struct StepSample {
     pub(crate) thread: usize,
     pub(crate) kept: usize,
     pub(crate) inner: Vec<(u64, bool, usize)>,
@@ -277,7 +277,7 @@ impl Recorder {
         self.written.threads.push(thread);
     }
 
-    fn sample(&mut self, thread: usize, taken: &Taken) {
+    fn sample(&mut self, thread: usize, taken: &StepSample) {
         let owner = self.written.threads[thread].process;
         let remaps = self.remaps[owner.0 as usize];
         let mut frames: Vec<RawFrame> = taken.inner.iter().copied().map(raw).collect();
@@ -423,7 +423,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn taken() -> impl Strategy<Value = Taken> {
+fn taken() -> impl Strategy<Value = StepSample> {
     // Few addresses, so that frames and stacks repeat.
     let place = (0..10_u64, 0..6_u64).prop_map(|(high, low)| match high {
         9 => 0xff << 56 | low,
@@ -437,7 +437,7 @@ fn taken() -> impl Strategy<Value = Taken> {
     let inner = proptest::collection::vec(frame, 0..8);
     let rest = (any::<u64>(), any::<bool>(), any::<usize>(), later);
     (any::<usize>(), 0..20_usize, inner, rest).prop_map(
-        |(thread, kept, inner, (weight, off, end, later))| Taken {
+        |(thread, kept, inner, (weight, off, end, later))| StepSample {
             thread,
             kept,
             inner,

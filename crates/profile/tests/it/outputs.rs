@@ -10,7 +10,7 @@ use unspool_profile::{
 };
 use unspool_testing::{Finish as _, filter, tool};
 
-use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
+use crate::made::{self, AppNames, MadeSample, PROCESSES, THREADS, functions};
 
 /// Writes all samples in one form.
 fn written(
@@ -28,7 +28,7 @@ fn written(
 }
 
 /// The functions of a sample, outermost first, marked as in outputs.
-fn path(sample: &Taken) -> Vec<String> {
+fn path(sample: &MadeSample) -> Vec<String> {
     let marked = functions(sample).into_iter().rev();
     let marked = marked.map(|(name, _, how)| match how {
         FrameEvidence::FramePointer => format!("{name}_[g]"),
@@ -92,8 +92,8 @@ fn folded_stacks_are_sorted_lines() {
         vec![that, f],
         vec![],
     ];
-    let samples: Vec<Taken> = (stacks.into_iter().zip(1..))
-        .map(|(stack, weight)| Taken {
+    let samples: Vec<MadeSample> = (stacks.into_iter().zip(1..))
+        .map(|(stack, weight)| MadeSample {
             stack: stack.into_iter().map(|n| (n, FrameEvidence::Cfi)).collect(),
             weight,
             ..made::samples().swap_remove(0)
@@ -283,7 +283,8 @@ fn speedscope_by_its_specification() {
         assert_eq!(profile["name"], format!("{name} [{tid}]"));
         let stacks = profile["samples"].as_array().unwrap();
         let weights = profile["weights"].as_array().unwrap();
-        let expected: Vec<&Taken> = samples.iter().filter(|sample| sample.thread == n).collect();
+        let expected: Vec<&MadeSample> =
+            samples.iter().filter(|sample| sample.thread == n).collect();
         assert_eq!(
             (stacks.len(), weights.len()),
             (expected.len(), expected.len())
@@ -341,7 +342,8 @@ fn firefox_by_its_format() {
         }
         let table = |table: &str, column: &str, row: usize| thread[table][column][row].clone();
         let index = |value: Value| value.as_u64().unwrap() as usize;
-        let expected: Vec<&Taken> = samples.iter().filter(|sample| sample.thread == n).collect();
+        let expected: Vec<&MadeSample> =
+            samples.iter().filter(|sample| sample.thread == n).collect();
         assert_eq!(thread["samples"]["length"], expected.len());
         // A thread's running time between samples, if it never waits.
         let weights: Value = expected.iter().map(|sample| sample.weight).collect();
@@ -393,7 +395,7 @@ fn a_flame_graph_respects_the_maximum_depth() {
     use unspool_profile::aggregate::Direction;
     use unspool_profile::output::flamegraph::{self, FlameGraph};
     let one = made::samples().remove(0);
-    let recursive = |depth: u32| Taken {
+    let recursive = |depth: u32| MadeSample {
         stack: (0..depth)
             .map(|n| [made::LEAF, made::RECURSE][n as usize % 2])
             .chain([made::MAIN])
@@ -471,7 +473,7 @@ fn a_flame_graph_has_all_functions() {
 fn a_flame_graph_has_a_maximum_size() {
     let functions = [made::MAIN, made::RECURSE, made::WORK, made::LEAF];
     let one = made::samples().remove(0);
-    let samples = (0..1000_usize).map(|n| Taken {
+    let samples = (0..1000_usize).map(|n| MadeSample {
         stack: (0..100_u32)
             .map(|depth| functions[(n >> (2 * depth.min(4))) % 4])
             .map(|function| (function, FrameEvidence::Cfi))
@@ -570,7 +572,7 @@ fn frames_of_graph(svg: &[u8]) -> std::collections::BTreeSet<(String, u64)> {
 
 /// The weight of each path: of `main` in `app`, and so on.
 #[cfg(feature = "flamegraph")]
-fn paths(samples: &[Taken]) -> BTreeMap<Vec<String>, u64> {
+fn paths(samples: &[MadeSample]) -> BTreeMap<Vec<String>, u64> {
     let mut paths: BTreeMap<Vec<String>, u64> = BTreeMap::new();
     for sample in samples {
         let mut path = path(sample);
@@ -670,7 +672,7 @@ fn page_decoded_by_its_description() {
         (&"cpu-clock".into(), &1000.into(), &true.into())
     );
     assert_eq!(header["lost"], 3);
-    let mut expected: Vec<&Taken> = taken.iter().collect();
+    let mut expected: Vec<&MadeSample> = taken.iter().collect();
     expected.sort_by_key(|sample| (sample.thread, sample.time));
     let samples = page["samples"].as_array().unwrap();
     assert_eq!(samples.len(), expected.len());

@@ -12,7 +12,7 @@ use unspool_profile::{
 use unspool_rows::Vaddr;
 use unspool_testing::{Browser, Finish as _, Folder, tool};
 
-use crate::made::{self, AppNames, LEAF, MAIN, RECURSE, STARTS, Taken, WORK, functions};
+use crate::made::{self, AppNames, LEAF, MAIN, MadeSample, RECURSE, STARTS, WORK, functions};
 
 const VIEWS: [&str; 7] = ["flame", "time", "list", "tree", "around", "source", "code"];
 
@@ -152,7 +152,7 @@ impl Opened {
 
 /// Own and total shares of the functions of samples, as the list has them.
 fn expected(
-    samples: &[&Taken],
+    samples: &[&MadeSample],
     is_hidden: impl Fn(&str) -> bool,
 ) -> BTreeMap<String, (String, String)> {
     let mut weights: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -177,7 +177,7 @@ fn expected(
     shares.collect()
 }
 
-fn on_cpu(taken: &[Taken]) -> Vec<&Taken> {
+fn on_cpu(taken: &[MadeSample]) -> Vec<&MadeSample> {
     taken
         .iter()
         .filter(|sample| sample.state == CpuState::OnCpu)
@@ -195,7 +195,7 @@ fn page_shows_what_was_sampled() {
 
     // Filters.
     page.show("view=list&full=1&threads=1");
-    let of_worker: Vec<&Taken> = on
+    let of_worker: Vec<&MadeSample> = on
         .iter()
         .copied()
         .filter(|sample| sample.thread == 1)
@@ -287,10 +287,10 @@ fn page_shows_source_and_instructions() {
     let visible = CODE.replace('\u{202e}', "\\u{202e}");
     for (filter, thread) in [("", None), ("&threads=0", Some(0)), ("&threads=1", Some(1))] {
         let on = on_cpu(&taken).into_iter();
-        let on: Vec<&Taken> = on
+        let on: Vec<&MadeSample> = on
             .filter(|it| thread.is_none_or(|id| it.thread == id))
             .collect();
-        let of_leaf = |sample: &&&Taken| sample.stack.first().is_some_and(|(n, _)| *n == LEAF);
+        let of_leaf = |sample: &&&MadeSample| sample.stack.first().is_some_and(|(n, _)| *n == LEAF);
         let samples = on.iter().filter(of_leaf).count();
         let own = expected(&on, |_| false)["leaf"].0.clone();
         page.show(&format!("view=code&fn=app!leaf{filter}"));

@@ -5,14 +5,17 @@ use std::path::Path;
 
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::{
-    Completeness, CpuState, FunctionId, GroupedDigits, NamedProfile, ProfileModule, ProfileSample,
-    Runtime, Selection, StackEnd, StackFunction, Time,
+    Completeness, CpuState, FunctionId, GroupedDigits, LiveProfile, NamedProfile, ProfileModule,
+    ProfileSample, Runtime, Selection, StackEnd, StackFunction, Time,
 };
 
-use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
+use crate::made::{self, AppNames, MadeSample, PROCESSES, THREADS, functions};
 
 /// Own and total weight of each key of the samples, the innermost key first.
-fn naive(samples: &[Taken], keys: impl Fn(&Taken) -> Vec<String>) -> BTreeMap<String, (u64, u64)> {
+fn naive(
+    samples: &[MadeSample],
+    keys: impl Fn(&MadeSample) -> Vec<String>,
+) -> BTreeMap<String, (u64, u64)> {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for sample in samples {
         let keys = keys(sample);
@@ -26,14 +29,14 @@ fn naive(samples: &[Taken], keys: impl Fn(&Taken) -> Vec<String>) -> BTreeMap<St
     sums
 }
 
-fn names(sample: &Taken) -> Vec<String> {
+fn names(sample: &MadeSample) -> Vec<String> {
     functions(sample)
         .iter()
         .map(|(name, ..)| (*name).into())
         .collect()
 }
 
-fn modules(sample: &Taken) -> Vec<String> {
+fn modules(sample: &MadeSample) -> Vec<String> {
     functions(sample)
         .iter()
         .map(|(_, module, _)| (*module).into())
@@ -65,7 +68,7 @@ fn lists_have_the_weights_of_the_samples() {
     let ours = listed.iter().map(|w| as_map((w.key, w.own, w.total)));
     assert_eq!(ours.collect::<BTreeMap<_, _>>(), naive(&samples, modules));
     let listed = aggregate::threads(&all);
-    let thread = |sample: &Taken| vec![THREADS[sample.thread].0.to_owned()];
+    let thread = |sample: &MadeSample| vec![THREADS[sample.thread].0.to_owned()];
     let ours = listed
         .iter()
         .map(|w| as_map((THREADS[w.key.0 as usize].0, w.own, w.total)));
@@ -74,6 +77,25 @@ fn lists_have_the_weights_of_the_samples() {
         aggregate::total(&all),
         samples.iter().map(|s| s.weight).sum::<u64>()
     );
+}
+
+/// A profile that is read in parts, while it is recorded, has the sums of the whole: its samples on a
+/// CPU, one for each stack of each thread.
+#[test]
+fn live_sums_are_those_of_the_whole() {
+    let profile = made::profile(&made::samples());
+    let named = NamedProfile::new(&profile, &AppNames);
+    let mut live = LiveProfile::default();
+    profile.samples().chunks(3).for_each(|part| live.add(part));
+    let all = profile.samples().iter();
+    let all: Vec<_> = all.filter(|it| it.state == CpuState::OnCpu).collect();
+    let summed: Vec<_> = live.samples().collect();
+    assert!(summed.len() < all.len());
+    let sums = |samples: &[&ProfileSample]| -> BTreeMap<_, _> {
+        let listed = aggregate::functions(&named, samples).into_iter();
+        listed.map(|w| (w.key, (w.own, w.total))).collect()
+    };
+    assert_eq!(sums(&summed), sums(&all));
 }
 
 #[test]
@@ -117,8 +139,8 @@ fn paths(named: &NamedProfile<'_>, tree: &CallTree) -> BTreeMap<Vec<String>, (u6
 
 /// The same from the plain list: each path of a sample, and all its prefixes.
 fn naive_paths(
-    samples: &[Taken],
-    path: impl Fn(&Taken) -> Vec<String>,
+    samples: &[MadeSample],
+    path: impl Fn(&MadeSample) -> Vec<String>,
 ) -> BTreeMap<Vec<String>, (u64, u64)> {
     let mut paths: BTreeMap<Vec<String>, (u64, u64)> = BTreeMap::new();
     for sample in samples {
@@ -131,7 +153,7 @@ fn naive_paths(
     paths
 }
 
-fn marked(sample: &Taken) -> Vec<String> {
+fn marked(sample: &MadeSample) -> Vec<String> {
     use unspool_profile::FrameEvidence::{FramePointer, Spliced};
     let marked = functions(sample)
         .into_iter()
@@ -152,7 +174,7 @@ fn trees_have_the_weights_of_the_samples() {
     let callers = CallTree::new(&named, &all, Direction::Callers);
     assert_eq!(paths(&named, &callers), naive_paths(&samples, marked));
     let callees = CallTree::new(&named, &all, Direction::Callees);
-    let outermost_first = |sample: &Taken| marked(sample).into_iter().rev().collect();
+    let outermost_first = |sample: &MadeSample| marked(sample).into_iter().rev().collect();
     assert_eq!(
         paths(&named, &callees),
         naive_paths(&samples, outermost_first)
@@ -192,13 +214,15 @@ fn filters_leave_the_samples_that_pass_all_of_them() {
     let samples = made::samples();
     let profile = made::profile(&samples);
     let named = NamedProfile::new(&profile, &AppNames);
-    let check = |selection: Selection<'_>, is_meant: &dyn Fn(&Taken) -> bool| {
+    let check = |selection: Selection<'_>, is_meant: &dyn Fn(&MadeSample) -> bool| {
         let ours: Vec<u64> = selection.samples(&named).iter().map(|s| s.time.0).collect();
         let expected = samples.iter().filter(|sample| is_meant(sample));
         assert_eq!(ours, expected.map(|sample| sample.time).collect::<Vec<_>>());
     };
-    let has = |sample: &Taken, name: &str| functions(sample).iter().any(|(f, ..)| f.contains(name));
-    let has_module = |sample: &Taken, name: &str| functions(sample).iter().any(|f| f.1 == name);
+    let has =
+        |sample: &MadeSample, name: &str| functions(sample).iter().any(|(f, ..)| f.contains(name));
+    let has_module =
+        |sample: &MadeSample, name: &str| functions(sample).iter().any(|f| f.1 == name);
     check(Selection::default(), &|_| true);
     for word in ["worker", "101"] {
         let threads = vec![word.to_owned()];
@@ -338,7 +362,7 @@ fn advice_names_the_runtime_that_was_found() {
 fn reasons_without_a_useful_location_are_merged() {
     let all = made::samples();
     let [no_table, not_copied] = [&all[7], &all[9]];
-    let in_other_module = made::Taken {
+    let in_other_module = made::MadeSample {
         end: StackEnd::NotCopied,
         ..no_table.clone()
     };

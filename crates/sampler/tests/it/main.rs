@@ -425,7 +425,7 @@ fn tables_in_files_are_not_used_in_the_kernel() {
     assert_stacks(&program, &profile, 5);
     let counts = summary.walks.unwrap().counts;
     assert_eq!(counts.complete, 0, "{counts:?}");
-    assert!(counts.of(HandOver::NoMapping) > 20, "{counts:?}");
+    assert!(counts.count(HandOver::NoMapping) > 20, "{counts:?}");
 }
 
 /// Fills a map for most of its time. The kernel takes no sample then.
@@ -480,7 +480,7 @@ fn processes_whose_mappings_change_have_right_stacks() {
     assert!(samples.iter().all(|count| *count > 20), "{samples:?}");
     let counts = summary.walks.unwrap().counts;
     assert!(
-        counts.of(HandOver::ReplacedCode) * 2 > counts.all(),
+        counts.count(HandOver::ReplacedCode) * 2 > counts.all(),
         "{counts:?}"
     );
     // The last library stays. After a second, it is walked in the kernel.
@@ -969,7 +969,7 @@ fn a_32_bit_process_is_recorded_without_callers() {
 /// A process has the name in the recording, not that of a current process with the same ID.
 #[test]
 fn an_imported_process_is_not_looked_for_in_this_system() {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kin.data");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("renamed.data");
     let mut perf = tool("perf");
     perf.args(["record", "-q", "-e", "cpu-clock", "-e", "task-clock", "-o"]);
     // The shell forks, and the fork continues as the shell, with its name.

@@ -562,7 +562,7 @@ fn listed_at(addr: u64) -> Option<LoadedObject> {
     found
 }
 
-/// The program, as the kernel has mapped it; an empty object if that cannot be told.
+/// The program, as the kernel has mapped it; an empty object if that is unknown.
 ///
 /// glibc's function knows the code of a statically linked program, but not its headers and tables.
 /// A program can have pages between its segments: linkers leave them if a segment ends within a few

@@ -231,8 +231,8 @@ fn walks(summary: &WalkSummary) -> serde_json::Value {
     let counts = &summary.counts;
     let reasons = HandOver::ALL
         .into_iter()
-        .filter(|reason| counts.of(*reason) > 0);
-    let reasons = reasons.map(|reason| (reason.name(), counts.of(reason)));
+        .filter(|reason| counts.count(*reason) > 0);
+    let reasons = reasons.map(|reason| (reason.name(), counts.count(reason)));
     json!({
         "complete": counts.complete,
         "outdated": summary.outdated,
