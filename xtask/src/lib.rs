@@ -29,6 +29,7 @@ pub mod programs;
 pub mod readelf;
 pub mod readelf_all;
 pub mod readelf_compare;
+pub mod renames;
 pub mod row_facts;
 pub mod script_compare;
 pub mod seeds;

@@ -1,5 +1,6 @@
 //! `cargo xtask TASK`: one entry point for developers and CI.
 
+use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -9,7 +10,7 @@ use xtask::clients::compare as clients;
 use xtask::{
     Error, archives, arm64, attack, bad_frames, bench_peers, corpus, ctf_compare, ctf_suite,
     debian, demangle, dist, exception_suites, long_run, mutate, outline, packages, page_picture,
-    readelf_all, script_compare, seeds, sframe_suite, shared_objects, tidy,
+    readelf_all, renames, script_compare, seeds, sframe_suite, shared_objects, tidy,
 };
 
 const USAGE: &str = "\
@@ -77,6 +78,7 @@ usage: cargo xtask TASK
   demangle [--names FILE] [PATH...]
                               compare the readable names of all C++ and Rust symbols below PATH (default:
                               the whole machine) with those of c++filt; --help says more
+  renames OLD NEW             compare the JSON of two versions of the command, whose names docs/renames.tsv maps
   page-picture PROFILE        make README's picture, of a profile's page
   outline FILE...             in how few bytes .eh_frame can say its rows, and what outlined
                               instructions would take (docs/native.md)
@@ -92,179 +94,102 @@ fn main() -> ExitCode {
     }
 }
 
+/// Tasks that install the Debian packages that they need.
+const NEED_PACKAGES: [&str; 8] = [
+    "setup",
+    "test",
+    "attack",
+    "seeds",
+    "clients",
+    "script-compare",
+    "corpus",
+    "ctf-compare",
+];
+
+/// The help of a task that has one.
+fn help(task: &str) -> Option<Cow<'static, str>> {
+    Some(Cow::Borrowed(match task {
+        "attack" => attack::HELP,
+        "mutate" => mutate::HELP,
+        "archives" => archives::HELP,
+        "arm64" => arm64::HELP,
+        "dist" => dist::HELP,
+        "clients" => return Some(clients::help().into()),
+        "script-compare" => script_compare::HELP,
+        "sframe-suite" => sframe_suite::HELP,
+        "corpus" => corpus::HELP,
+        "ctf-suite" => ctf_suite::HELP,
+        "ctf-compare" => ctf_compare::HELP,
+        "demangle" => demangle::HELP,
+        _ => return None,
+    }))
+}
+
 fn run() -> Result<ExitCode, Error> {
     let mut args = env::args_os().skip(1);
     let task = args.next().unwrap_or_default();
-    let is_clean = match task.to_str() {
-        Some("setup") => {
-            packages::setup(&mut io::stdout().lock())?;
-            true
+    let task = task.to_str().unwrap_or_default();
+    let args: Vec<OsString> = args.collect();
+    let out = &mut io::stdout().lock();
+    if let Some(help) = help(task) {
+        // What follows the first word may be another command's.
+        let count = if task == "arm64" { 1 } else { args.len() };
+        if args.iter().take(count).any(|arg| arg == "--help") {
+            out.write_all(help.as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
         }
-        Some("test") => {
-            packages::setup(&mut io::stdout().lock())?;
-            run_tests(args.collect())?
+    }
+    if NEED_PACKAGES.contains(&task) {
+        packages::setup(out)?;
+    }
+    let args = args.into_iter();
+    let done = |done: Result<(), Error>| done.map(|()| true);
+    let is_clean = match task {
+        "setup" => Ok(true),
+        "test" => run_tests(args.collect()),
+        "readelf" => {
+            readelf_all::compare_all(&readelf_all::ReadelfCompareOptions::parse(args)?, out)
         }
-        Some("readelf") => {
-            let options = readelf_all::ReadelfCompareOptions::parse(args)?;
-            readelf_all::compare_all(&options, &mut io::stdout().lock())?
-        }
-        Some("root") => root_tests()?,
-        Some("debian") => {
-            debian::fresh::test(&args.collect::<Vec<_>>())?;
-            true
-        }
-        Some("tidy") => tidy::run(&mut io::stdout().lock())?,
-        Some("attack") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(attack::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            packages::setup(&mut io::stdout().lock())?;
-            let options = attack::AttackOptions::parse(args.into_iter())?;
-            attack::run(&options, &mut io::stdout().lock())?
-        }
-        Some("page-picture") => {
-            page_picture::run(args, &mut io::stdout().lock())?;
-            true
-        }
-        Some("long-run") => long_run::run(args, &mut io::stdout().lock())?,
-        Some("seeds") => {
-            packages::setup(&mut io::stdout().lock())?;
-            seeds::run_all(&mut io::stdout().lock())?;
-            true
-        }
-        Some("mutate") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(mutate::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let options = mutate::MutateOptions::parse(args.into_iter())?;
-            mutate::run(&options, &mut io::stdout().lock())?
-        }
-        Some("bench-peers") => {
-            bench_peers::run(args, &mut io::stdout().lock())?;
-            true
-        }
-        Some("bad-frames") => {
-            bad_frames::run(args, &mut io::stdout().lock())?;
-            true
-        }
-        Some("soak") => soak(args)?,
-        Some("effects") => {
+        "root" => root_tests(),
+        "debian" => done(debian::fresh::test(&args.collect::<Vec<_>>())),
+        "tidy" => tidy::run(out),
+        "attack" => attack::run(&attack::AttackOptions::parse(args)?, out),
+        "page-picture" => done(page_picture::run(args, out)),
+        "long-run" => long_run::run(args, out),
+        "seeds" => done(seeds::run_all(out)),
+        "mutate" => mutate::run(&mutate::MutateOptions::parse(args)?, out),
+        "bench-peers" => done(bench_peers::run(args, out)),
+        "bad-frames" => done(bad_frames::run(args, out)),
+        "soak" => soak(args),
+        "effects" => {
             packages::path("/usr/lib/python3/dist-packages/capstone/__init__.py")?;
-            effects(args)?
+            effects(args)
         }
-        Some("archives") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(archives::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let options = archives::ArchiveOptions::parse(args.into_iter())?;
-            archives::run(&options, &mut io::stdout().lock())?
-        }
-        Some("arm64") => {
-            let args: Vec<OsString> = args.collect();
-            if args.first().is_some_and(|arg| arg == "--help") {
-                io::stdout().write_all(arm64::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let options = arm64::Arm64Options::parse(args.into_iter())?;
+        "archives" => archives::run(&archives::ArchiveOptions::parse(args)?, out),
+        "arm64" => {
+            let options = arm64::Arm64Options::parse(args)?;
             return Ok(arm64::run_in_machine(&options, &mut io::stderr().lock())?.into());
         }
-        Some("shared-objects") => {
-            shared_objects::run(
-                &shared_objects::SharedObjectOptions::parse(args)?,
-                &mut io::stdout().lock(),
-            )?;
-            true
+        "shared-objects" => {
+            let options = shared_objects::SharedObjectOptions::parse(args)?;
+            done(shared_objects::run(&options, out))
         }
-        Some("dist") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(dist::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let options = dist::Options::parse(args.into_iter())?;
-            dist::run(&options, &mut io::stdout().lock())?;
-            true
+        "dist" => done(dist::run(&dist::Options::parse(args)?, out)),
+        "clients" => clients::run(&clients::ClientOptions::parse(args)?, out),
+        "script-compare" => {
+            script_compare::run(&script_compare::ScriptCompareOptions::parse(args)?, out)
         }
-        Some("clients") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(clients::help().as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            packages::setup(&mut io::stdout().lock())?;
-            clients::run(
-                &clients::ClientOptions::parse(args.into_iter())?,
-                &mut io::stdout().lock(),
-            )?
-        }
-        Some("script-compare") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(script_compare::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            packages::setup(&mut io::stdout().lock())?;
-            let options = script_compare::ScriptCompareOptions::parse(args.into_iter())?;
-            script_compare::run(&options, &mut io::stdout().lock())?
-        }
-        Some("sframe-suite") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(sframe_suite::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            let options = sframe_suite::SframeSuiteOptions::parse(args.into_iter())?;
-            sframe_suite::run(&options, &mut io::stdout().lock())?
-        }
-        Some("exception-suites") => exception_suites::run(&mut io::stdout().lock())?,
-        Some("corpus") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(corpus::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            packages::setup(&mut io::stdout().lock())?;
-            let options = corpus::CorpusOptions::parse(args.into_iter())?;
-            corpus::run(&options, &mut io::stdout().lock())?
-        }
-        Some("ctf-suite") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(ctf_suite::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            ctf_suite::run(args.into_iter(), &mut io::stdout().lock())?
-        }
-        Some("ctf-compare") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(ctf_compare::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            packages::setup(&mut io::stdout().lock())?;
-            ctf_compare::run(args.into_iter(), &mut io::stdout().lock())?
-        }
-        Some("demangle") => {
-            let args: Vec<OsString> = args.collect();
-            if args.iter().any(|arg| arg == "--help") {
-                io::stdout().write_all(demangle::HELP.as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            demangle::run(args.into_iter(), &mut io::stdout().lock())?
-        }
-        Some("outline") => {
-            outline::run(args, &mut io::stdout().lock())?;
-            true
-        }
-        _ => return Err(USAGE.into()),
+        "sframe-suite" => sframe_suite::run(&sframe_suite::SframeSuiteOptions::parse(args)?, out),
+        "exception-suites" => exception_suites::run(out),
+        "corpus" => corpus::run(&corpus::CorpusOptions::parse(args)?, out),
+        "ctf-suite" => ctf_suite::run(args, out),
+        "ctf-compare" => ctf_compare::run(args, out),
+        "demangle" => demangle::run(args, out),
+        "renames" => renames::run(args, out),
+        "outline" => done(outline::run(args, out)),
+        _ => Err(USAGE.into()),
     };
-    Ok(ExitCode::from(u8::from(!is_clean)))
+    Ok(ExitCode::from(u8::from(!is_clean?)))
 }
 
 /// Runs the tests that `test` leaves out, as root; returns whether they passed.
