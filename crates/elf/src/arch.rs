@@ -13,6 +13,10 @@ mod x86_64;
 pub(crate) struct ArchFormat {
     /// What relocation types do: absolute and pc-relative ones.
     relocations: &'static [(RelocationType, RelocationHowto)],
+    /// Rewrites an instruction that uses a slot with a symbol's address, so that it uses the address,
+    /// as linkers do: the relocation type, the bytes of the section, the place of the field. Returns
+    /// whether it has; the field then is a pc-relative one of 4 bytes.
+    pub(crate) relax: fn(RelocationType, &mut [u8], usize) -> bool,
     /// The relocation type, beside 0, that changes nothing.
     pub(crate) no_relocation: Option<RelocationType>,
     /// The relocation type of a distance in `.eh_frame`, where object files can be rewritten.
@@ -55,7 +59,7 @@ impl RelocationHowto {
         }
     }
 
-    const fn pc_relative(bytes: u32) -> RelocationHowto {
+    pub(crate) const fn pc_relative(bytes: u32) -> RelocationHowto {
         RelocationHowto {
             relative: true,
             ..RelocationHowto::absolute(bytes)
@@ -74,6 +78,7 @@ impl ArchFormat {
 /// An architecture without anything of its own.
 const PLAIN: ArchFormat = ArchFormat {
     relocations: &[],
+    relax: |_, _, _| false,
     no_relocation: None,
     eh_frame_distance: None,
     eh_frame_type: None,

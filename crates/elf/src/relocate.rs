@@ -203,7 +203,13 @@ impl RelocationTarget<'_> {
         if kind.0 == 0 || arch.no_relocation == Some(kind) {
             return Ok(());
         }
-        let kind = arch.howto(kind).ok_or(RelocationError::Unsupported {
+        let field = usize::try_from(offset).unwrap_or(usize::MAX);
+        let howto = if (arch.relax)(kind, self.data, field) {
+            Some(RelocationHowto::pc_relative(4))
+        } else {
+            arch.howto(kind)
+        };
+        let kind = howto.ok_or(RelocationError::Unsupported {
             offset,
             kind: entry.kind,
         })?;

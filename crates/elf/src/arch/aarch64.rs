@@ -22,6 +22,7 @@ pub(super) const FORMAT: ArchFormat = ArchFormat {
         (elf::R_AARCH64_CALL26, BRANCH),
         (elf::R_AARCH64_JUMP26, BRANCH),
     ],
+    relax: |_, _, _| false,
     // R_AARCH64_NONE had this number in old object files.
     no_relocation: Some(RelocationType(256)),
     ..PLAIN

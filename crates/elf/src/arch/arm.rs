@@ -17,6 +17,7 @@ pub(super) const FORMAT: ArchFormat = ArchFormat {
             },
         ),
     ],
+    relax: |_, _, _| false,
     // It only marks `bx`.
     no_relocation: Some(elf::R_ARM_V4BX),
     ..PLAIN

@@ -13,5 +13,6 @@ pub(super) const FORMAT: ArchFormat = ArchFormat {
         (R_BPF_64_ABS64, RelocationHowto::absolute(8)),
         (R_BPF_64_ABS32, RelocationHowto::absolute(4)),
     ],
+    relax: |_, _, _| false,
     ..PLAIN
 };

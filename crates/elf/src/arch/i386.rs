@@ -14,5 +14,6 @@ pub(super) const FORMAT: ArchFormat = ArchFormat {
         (elf::R_386_PC16, RelocationHowto::pc_relative(2)),
         (elf::R_386_PC8, RelocationHowto::pc_relative(1)),
     ],
+    relax: |_, _, _| false,
     ..PLAIN
 };

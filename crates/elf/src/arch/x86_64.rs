@@ -1,6 +1,6 @@
 //! x86-64, System V psABI.
 
-use object::elf;
+use object::elf::{self, RelocationType};
 use unspool_rows::Vaddr;
 
 use super::{ArchFormat, RelocationHowto, StubFormat};
@@ -18,6 +18,7 @@ pub(super) const FORMAT: ArchFormat = ArchFormat {
         (elf::R_X86_64_PC16, RelocationHowto::pc_relative(2)),
         (elf::R_X86_64_PC8, RelocationHowto::pc_relative(1)),
     ],
+    relax,
     no_relocation: None,
     eh_frame_distance: Some(elf::R_X86_64_PC32),
     // Solaris and some LLVM versions use it, and other tools keep copies with that type.
@@ -37,4 +38,21 @@ fn slot_of(address: Vaddr, code: &[u8]) -> Option<u64> {
     let next = address.offset((code.len() - behind.len()) as u64);
     let displacement = i32::from_le_bytes(*displacement);
     Some(next.0.wrapping_add_signed(displacement.into()))
+}
+
+/// Linker optimizations of the psABI: `call *slot`, `jmp *slot`, `mov slot, %reg`.
+fn relax(kind: RelocationType, code: &mut [u8], field: usize) -> bool {
+    const RELAXABLE: [RelocationType; 2] = [elf::R_X86_64_GOTPCRELX, elf::R_X86_64_REX_GOTPCRELX];
+    let opcode = field.checked_sub(2).and_then(|at| code.get_mut(at..field));
+    let Some([first, second]) = opcode.filter(|_| RELAXABLE.contains(&kind)) else {
+        return false;
+    };
+    // A prefix that such jumps ignore keeps the length.
+    (*first, *second) = match (*first, *second) {
+        (0xff, 0x15) => (0x67, 0xe8),
+        (0xff, 0x25) => (0x67, 0xe9),
+        (0x8b, modrm) if modrm & 0xc7 == 0x05 => (0x8d, modrm),
+        _ => return false,
+    };
+    true
 }
