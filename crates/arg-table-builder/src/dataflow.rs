@@ -133,7 +133,7 @@ impl<'a> ArgDataflow<'a> {
                 None => {
                     let target = match code.flow(insn) {
                         Some(Flow::Call(target)) => Some(Some(target)),
-                        Some(Flow::IndirectCall) => Some(None),
+                        Some(Flow::IndirectCall(_)) => Some(None),
                         _ => None,
                     };
                     if let Some(target) = target {

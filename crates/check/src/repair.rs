@@ -194,7 +194,7 @@ impl RepairCollector<'_> {
         let check = |state: &AbstractState| self.subject.row_checker.check(row, state, at.start);
         let (found, rules) = match code.flow(insn) {
             // The row of a call is the caller's row while the callee runs.
-            Some(Flow::Call(_) | Flow::IndirectCall) => (
+            Some(Flow::Call(_) | Flow::IndirectCall(_)) => (
                 check(state).join(&check(&self.analysis.state_during_call(state))),
                 ProvenRules::from_call_state(state, abi_info),
             ),

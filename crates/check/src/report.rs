@@ -114,6 +114,8 @@ pub struct CheckReport {
     entered_with_frame: BTreeMap<Vaddr, i64>,
     /// The jumps among these.
     jumps_with_frame: Vec<JumpEdge>,
+    /// Indirect jumps into other units otherwise than to functions.
+    indirect_edges: Vec<JumpEdge>,
     /// Jumps to functions, with the registers that hold addresses of the jumping code.
     jumps_with_address: Vec<(Vaddr, u64)>,
     /// Functions that jump to a register's entry value, and the register.
@@ -184,7 +186,8 @@ impl CheckReport {
         let has_links =
             subject.find_link_registers(&self.jumps_with_address, &self.entry_register_jumps);
         let has_parts = subject.find_parts(&self.jumps_with_frame);
-        has_new_returns || has_links || has_parts
+        let has_edges = subject.unite_along(&self.indirect_edges);
+        has_new_returns || has_links || has_parts || has_edges
     }
 
     /// Sets how functions return: those that name a function whose returns are new are checked
@@ -293,6 +296,7 @@ impl CheckReport {
                     part.other_exits.extend(report.other_exits);
                     part.entered_with_frame.extend(report.entered_with_frame);
                     part.jumps_with_frame.extend(report.jumps_with_frame);
+                    part.indirect_edges.extend(report.indirect_edges);
                 }
                 progress(first, units);
             }
@@ -331,6 +335,7 @@ impl CheckReport {
         self.other_exits.extend(part.other_exits);
         self.entered_with_frame.extend(part.entered_with_frame);
         self.jumps_with_frame.extend(part.jumps_with_frame);
+        self.indirect_edges.extend(part.indirect_edges);
     }
 }
 

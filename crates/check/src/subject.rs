@@ -105,6 +105,7 @@ pub struct CheckSubject<'f> {
     declared_entries: BTreeSet<u64>,
     /// How often the known behavior of each function has changed.
     behavior_changes: BTreeMap<usize, u32>,
+    unknown_callee: Option<ReturnBehavior>,
     pub(crate) row_checker: RowChecker<'f>,
 }
 
@@ -149,6 +150,7 @@ impl<'f> CheckSubject<'f> {
             link_registers: BTreeMap::new(),
             declared_entries: BTreeSet::new(),
             behavior_changes: BTreeMap::new(),
+            unknown_callee: None,
             row_checker,
             symbols,
             lines: None,
@@ -248,6 +250,57 @@ impl<'f> CheckSubject<'f> {
         let is_any = !joins.is_empty();
         self.program.unite(joins);
         is_any
+    }
+
+    /// Takes the units that indirect jumps lead from and to for one. Returns whether there are any.
+    pub(crate) fn unite_along(&mut self, jumps: &[JumpEdge]) -> bool {
+        let places = |jump: &JumpEdge| {
+            let [from, to] = jump.map(|at| self.program.index_containing(at.0));
+            from.zip(to)
+        };
+        let joins: Vec<_> = jumps.iter().filter_map(places).collect();
+        let is_any = !joins.is_empty();
+        self.program.unite(joins);
+        is_any
+    }
+
+    /// What callers find behind a function that they call through an unknown pointer, if that may be
+    /// less than the ABI promises: code or data of the file names a function that does less.
+    pub(crate) fn unknown_callee(&self) -> Option<ReturnBehavior> {
+        self.unknown_callee
+    }
+
+    /// The functions that words in data name.
+    fn pointed_functions(&self) -> BTreeSet<u64> {
+        let mut functions = BTreeSet::new();
+        for section in self.file.sections() {
+            let Some(start) = section.address.filter(|_| !section.executable) else {
+                continue;
+            };
+            let size = usize::try_from(section.size).unwrap_or(usize::MAX);
+            let bytes = self.file.rest_at(start).unwrap_or_default();
+            let (words, _) = bytes.get(..size).unwrap_or(bytes).as_chunks();
+            let words = words.iter().map(|word| u64::from_le_bytes(*word));
+            functions.extend(words.filter(|to| self.program.starts_function(*to)));
+        }
+        functions
+    }
+
+    /// Finds [`CheckSubject::unknown_callee`].
+    fn find_unknown_callee(&mut self) {
+        let unusual = self.program.unusual_functions();
+        let unusual: Vec<_> = (unusual
+            .filter(|(start, _)| self.origin_at(Vaddr(*start)) == CodeOrigin::HandWritten))
+        .collect();
+        if unusual.is_empty() && self.unknown_callee.is_none() {
+            return;
+        }
+        let pointed = self.pointed_functions();
+        let is_named =
+            |start: &u64| self.program.is_address_taken(*start) || pointed.contains(start);
+        let named = unusual.iter().filter(|(start, _)| is_named(start));
+        let named = named.map(|(_, returns)| Some(*returns));
+        self.unknown_callee = ReturnBehavior::of_any(named.chain([None]));
     }
 
     /// Finds functions that jump to the value that a register has at their entry, where another one
@@ -449,6 +502,9 @@ impl<'f> CheckSubject<'f> {
                 *changes += 1;
                 changed.push(index);
             }
+        }
+        if !changed.is_empty() {
+            self.find_unknown_callee();
         }
         changed
     }

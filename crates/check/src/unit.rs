@@ -1,6 +1,7 @@
 //! Checks the rows of some functions, instruction by instruction.
 
 use core::ops::Range;
+use std::borrow::Cow;
 
 use unspool_code_analysis::dataflow::{EdgeKind, VisitFilter};
 use unspool_code_analysis::op::{Flow, Op, ReturnTarget, UNBOUNDED};
@@ -21,6 +22,7 @@ use crate::row_checker::{Aspect, RowChecker, RowVerdicts, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit_checker::UnitChecker;
 
+mod computed_stores;
 mod control_flow;
 mod uncalled;
 
@@ -118,6 +120,8 @@ pub struct UnitReport {
     pub(crate) ends_behind_calls: Vec<Vaddr>,
     /// Targets of indirect jumps, in hand-written code, that are in no entry.
     pub(crate) targets_outside: Vec<Vaddr>,
+    /// Indirect jumps, in hand-written code, into other units otherwise than to functions.
+    pub(crate) indirect_edges: Vec<JumpEdge>,
     /// Jumps to other functions with addresses of the unit's code in registers: the function, and
     /// the registers. Bit n stands for register n.
     pub(crate) jumps_with_address: Vec<(Vaddr, u64)>,
@@ -259,6 +263,7 @@ impl CheckSubject<'_> {
         let origin = self.origin_of_unit(unit);
         if origin == CodeOrigin::HandWritten {
             report.assumed_noreturn = self.assumed_noreturn(&analysis, &report.rows);
+            report.assumes_bounds |= self.has_computed_stores(&analysis);
             self.refute_rejected_jumps(&analysis, &mut report);
             self.refute_at_height_conflicts(&mut report);
             report
@@ -651,13 +656,16 @@ impl CheckSubject<'_> {
             }
         };
         analysis.visit_ops(|insn, op, state| {
+            let is_call = analysis.code().flow(insn).is_some_and(Flow::is_call);
             if let Some((base, offset, size)) = op.and_then(Op::stored) {
                 let at = state.get(base).plus(offset.into()).distance_from(cfa);
                 if let Some(at) = at {
                     note(at, size.into());
                 }
-            } else if let (None, Some(Flow::Call(to))) = (op, analysis.code().flow(insn))
-                && let Some(ReturnBehavior::Registers { words, .. }) = self.program().returns(to)
+            } else if op.is_none()
+                && is_call
+                && let Some(ReturnBehavior::Registers { words, .. }) =
+                    analysis.behavior_of_call(insn, state)
                 && let Some(callee) = state.get(sp).distance_from(cfa)
             {
                 let written = (0..64).filter(|word| words >> word & 1 != 0);
@@ -888,12 +896,52 @@ impl<'w, 's> RowWalk<'w, 's> {
                 .fall_through_ends
                 .push([range.start, range.end].map(Vaddr));
         }
-        if self.follows_jumps {
-            self.note_tail_call(analysis, insn, state);
+        if analysis.is_overlapping_jump(insn) {
+            self.report.unknown_insns.push(Vaddr(range.start));
         }
-        if self.origin == CodeOrigin::HandWritten {
+        let is_hand_written = self.origin == CodeOrigin::HandWritten;
+        if self.follows_jumps || is_hand_written {
+            let jump = self.jump(analysis, insn, state);
+            if let Some((target, state)) = jump.as_ref().filter(|_| self.follows_jumps) {
+                self.note_tail_call(analysis, insn, *target, state);
+            }
+            if let Some((target, state)) = jump.as_ref().filter(|_| is_hand_written) {
+                self.visit_jump_target(analysis, insn, *target, state);
+            }
+        }
+        if is_hand_written {
             self.visit_successor_functions(analysis, insn, state);
         }
+    }
+
+    /// Where a jump leads, and the state there. A return to an address that the code has pushed is
+    /// a jump.
+    fn jump<'a>(
+        &self,
+        analysis: &Analysis<'_>,
+        insn: InsnId,
+        state: &'a AbstractState,
+    ) -> Option<(AbstractValue, Cow<'a, AbstractState>)> {
+        let abi_info = analysis.abi_info();
+        Some(match analysis.code().flow(insn)? {
+            Flow::Jump(to) | Flow::Branch { to, .. } => {
+                (AbstractValue::constant(to), Cow::Borrowed(state))
+            }
+            Flow::IndirectJump(register) => {
+                let target = analysis.state_after(insn, state).get(register);
+                (target, Cow::Borrowed(state))
+            }
+            Flow::Return { to, pops } => {
+                let target = abi_info.return_target(to, state);
+                let target = target.filter(|target| target.as_constant().is_some())?;
+                let mut popped = state.clone();
+                let sp = state.get(abi_info.stack_pointer);
+                let bytes = i64::from(abi_info.call_pushes) + i64::from(pops);
+                popped.set(abi_info.stack_pointer, sp.plus(bytes));
+                (target, Cow::Owned(popped))
+            }
+            _ => return None,
+        })
     }
 
     /// Notes an exit by an instruction.
@@ -975,7 +1023,9 @@ impl<'w, 's> RowWalk<'w, 's> {
         let behind = target.bytes_past_return_address(abi_info.return_address)?;
         let cfa =
             AbstractValue::entry_value(abi_info.stack_pointer).plus(abi_info.call_pushes.into());
-        let popped = left.distance_from(cfa)?;
+        let Some(popped) = left.distance_from(cfa) else {
+            return self.exit_elsewhere(state);
+        };
         if self.origin == CodeOrigin::HandWritten {
             let registers = self.register_behavior(state, popped);
             if self.caller_words & BEYOND_CALLER_WORDS != 0 {
@@ -1002,7 +1052,49 @@ impl<'w, 's> RowWalk<'w, 's> {
         (popped % 8 == 0).then(|| PushedWords::new(words).map(ReturnBehavior::LeavesWords))?
     }
 
-    /// Visits the functions that an instruction continues in.
+    /// The behavior of a return with a stack pointer at no known distance from the caller's, as of
+    /// functions that allocate on their caller's stack.
+    fn exit_elsewhere(&self, state: &AbstractState) -> Option<ReturnBehavior> {
+        let behavior = self.register_behavior(state, 0);
+        let sp = 1 << self.subject.abi_info().stack_pointer;
+        match behavior {
+            _ if self.origin == CodeOrigin::Compiler => None,
+            ReturnBehavior::Registers {
+                lost,
+                unknown,
+                words,
+                ..
+            } => Some(ReturnBehavior::Registers {
+                kept: 0,
+                lost: lost | sp,
+                unknown: unknown | sp,
+                words,
+            }),
+            other => Some(other),
+        }
+    }
+
+    /// Visits what a jump leads to.
+    fn visit_jump_target(
+        &mut self,
+        analysis: &Analysis<'_>,
+        insn: InsnId,
+        target: AbstractValue,
+        state: &AbstractState,
+    ) {
+        let (range, flow) = (analysis.code().range(insn), analysis.code().flow(insn));
+        if flow.and_then(Flow::jump_target).is_none() {
+            self.note_indirect_targets(range.start, target);
+        } else if let Some(to) = target.as_constant() {
+            self.note_jump_with_address(analysis, to, state);
+        }
+        let pointed_to = || self.subject.pointed_to(target);
+        if let Some(to) = target.as_constant().or_else(pointed_to) {
+            self.check_entry_with_frame(analysis, &range, to, state);
+        }
+    }
+
+    /// Visits the functions that an instruction continues in otherwise than by a jump.
     fn visit_successor_functions(
         &mut self,
         analysis: &Analysis<'_>,
@@ -1011,26 +1103,11 @@ impl<'w, 's> RowWalk<'w, 's> {
     ) {
         let code = analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
-        match flow {
-            Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
-                self.note_jump_with_address(analysis, to, state);
-                self.check_entry_with_frame(analysis, &range, to, state);
-            }
-            Some(Flow::IndirectJump(register)) => {
-                let target = analysis.state_after(insn, state).get(register);
-                self.note_targets_outside(target);
-                if let Some(to) = self.subject.pointed_to(target) {
-                    self.check_entry_with_frame(analysis, &range, to, state);
-                }
-            }
-            _ => {}
-        }
-        let program = self.subject.program();
-        let may_return = match flow {
-            Some(Flow::Call(to)) => program.returns(to) != Some(ReturnBehavior::Never),
-            flow => flow == Some(Flow::IndirectCall),
+        let may_return = || {
+            let behind = analysis.state_after(insn, state);
+            analysis.behavior_of_call(insn, &behind) != Some(ReturnBehavior::Never)
         };
-        if may_return && self.is_outside(range.end) {
+        if flow.is_some_and(Flow::is_call) && self.is_outside(range.end) && may_return() {
             self.report.ends_behind_calls.push(Vaddr(range.end));
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
@@ -1040,7 +1117,8 @@ impl<'w, 's> RowWalk<'w, 's> {
         self.report.other_exits.push(Vaddr(range.start));
         if !code.is_padding(insn) {
             let behind = analysis.state_after(insn, state);
-            self.note_exit_to(analysis, insn, Some(range.end), &behind);
+            let returns = self.subject.program().returns(range.end);
+            self.note_exit_to(analysis, insn, (Some(range.end), returns), &behind);
             self.check_entry_with_frame(analysis, &range, range.end, &behind);
         }
     }
@@ -1081,22 +1159,30 @@ impl<'w, 's> RowWalk<'w, 's> {
     }
 
     /// Notes a jump to another function in place of a return.
-    fn note_tail_call(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &AbstractState) {
-        let to = match analysis.code().flow(insn) {
-            Some(Flow::Jump(to) | Flow::Branch { to, .. }) => Some(to),
-            Some(Flow::IndirectJump(register)) => {
-                let target = analysis.state_after(insn, state).get(register);
-                let column = self.subject.abi_info().return_address;
-                let is_return = target.bytes_past_return_address(column).is_some();
-                if is_return || self.leads_inside(analysis, target) {
-                    return;
-                }
-                let pointed_to = || self.subject.pointed_to(target);
-                target.as_constant().or_else(pointed_to)
+    fn note_tail_call(
+        &mut self,
+        analysis: &Analysis<'_>,
+        insn: InsnId,
+        target: AbstractValue,
+        state: &AbstractState,
+    ) {
+        let column = self.subject.abi_info().return_address;
+        let is_return = target.bytes_past_return_address(column).is_some();
+        if is_return || self.leads_inside(analysis, target) {
+            return;
+        }
+        let named = || match target.fact() {
+            ValueFact::TableTarget(table) => {
+                let image = ElfCodeImage(self.subject.file());
+                let mut targets = self.subject.program().jump_table_targets(table, &image);
+                targets.next()
             }
-            _ => return,
+            _ => None,
         };
-        self.note_exit_to(analysis, insn, to, state);
+        let pointed_to = || self.subject.pointed_to(target).or_else(named);
+        let to = target.as_constant().or_else(pointed_to);
+        let returns = analysis.returns_of(target);
+        self.note_exit_to(analysis, insn, (to, returns), state);
     }
 
     /// Notes that control goes on in another function, as if that were called in place of a return:
@@ -1105,7 +1191,7 @@ impl<'w, 's> RowWalk<'w, 's> {
         &mut self,
         analysis: &Analysis<'_>,
         insn: InsnId,
-        to: Option<u64>,
+        (to, returns): (Option<u64>, Option<ReturnBehavior>),
         state: &AbstractState,
     ) {
         let (range, program) = (analysis.code().range(insn), self.subject.program());
@@ -1118,7 +1204,6 @@ impl<'w, 's> RowWalk<'w, 's> {
         if is_own || !is_function || state.get(sp) != AbstractValue::entry_value(sp) {
             return;
         }
-        let returns = to.and_then(|to| program.returns(to));
         let exit = match returns {
             Some(ReturnBehavior::Never) => None,
             Some(ReturnBehavior::SkipsData(_) | ReturnBehavior::Unknown) => returns,
@@ -1186,8 +1271,8 @@ impl<'w, 's> RowWalk<'w, 's> {
         table.max_index != Some(0) && targets.any(|to| analysis.insn_at(to).is_some())
     }
 
-    /// Notes known targets of an indirect jump that are in no entry.
-    fn note_targets_outside(&mut self, target: AbstractValue) {
+    /// Notes known targets of an indirect jump that are in no entry, or in other units.
+    fn note_indirect_targets(&mut self, from: u64, target: AbstractValue) {
         let image = ElfCodeImage(self.subject.file());
         let program = self.subject.program();
         let targets = match target.fact() {
@@ -1197,10 +1282,14 @@ impl<'w, 's> RowWalk<'w, 's> {
             }
             _ => return,
         };
-        let outside = targets
-            .into_iter()
-            .filter(|to| program.extent_at(*to).is_none());
-        self.report.targets_outside.extend(outside.map(Vaddr));
+        for to in targets {
+            let unit = program.unit_of(to);
+            if unit.is_none() {
+                self.report.targets_outside.push(Vaddr(to));
+            } else if unit != program.unit_of(from) && !program.is_call_target(to) {
+                self.report.indirect_edges.push([from, to].map(Vaddr));
+            }
+        }
     }
 
     /// A jump into another function with something on the stack contradicts its first row, unless
@@ -1494,6 +1583,11 @@ impl Assumptions for TableAssumptions<'_> {
 
     fn changed_by_calls(&self) -> u64 {
         self.changed_by_calls
+    }
+
+    fn unknown_callee(&self) -> Option<ReturnBehavior> {
+        let callee = self.subject.unknown_callee();
+        callee.filter(|_| self.origin == CodeOrigin::HandWritten)
     }
 
     fn indirect_targets(&self) -> &[u64] {

@@ -59,6 +59,8 @@ pub struct AbiInfo {
     pub fixed_xsave_area: (u64, u16),
     /// Bytes below the stack pointer that keep their values.
     pub red_zone: i32,
+    /// Prefixes that change nothing that tables depend on: code may jump past them.
+    pub idle_prefixes: &'static [u8],
     /// The breakpoint instruction. Debuggers resume after it.
     pub breakpoint: &'static [u8],
     /// Instructions that only stop speculative execution.
@@ -190,7 +192,7 @@ impl FastInsn<'_> {
     }
 
     /// Control flow of this instruction at `address`, unless it only falls through. Branches have
-    /// no condition, indirect jumps no register.
+    /// no condition, indirect jumps and calls no register.
     #[must_use]
     #[inline(always)]
     pub fn flow(&self, address: u64) -> Option<Flow> {
@@ -253,7 +255,7 @@ impl Lifter {
 
     /// Decodes all of `bytes`, which are at `address`. Reports each instruction's address, its
     /// control flow, and whether it is padding (see [`LiftedCode::is_padding`]). Branches have no
-    /// condition, indirect jumps no register.
+    /// condition, indirect jumps and calls no register.
     pub fn outline(
         &mut self,
         bytes: &[u8],

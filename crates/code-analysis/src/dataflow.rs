@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use crate::arch::{AbiInfo, Lifter};
 use crate::code::{InsnId, LiftedCode};
 use crate::op::ReturnTarget;
-use crate::program::{CodeImage, ExtentKind, ProgramCode};
+use crate::program::{CodeImage, ExtentKind, ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::transfer::TransferFunction;
 use crate::value::AbstractValue;
@@ -110,6 +110,8 @@ pub struct Analyzer {
     edges: Option<Vec<CfgEdge>>,
     /// Whether a store was assumed to stay inside its array.
     assumes_bounds: bool,
+    /// What callers find behind a function of which nothing is known, if not what the ABI promises.
+    unknown_callee: Option<ReturnBehavior>,
     /// Operations and blocks left before the unit is given up.
     budget: usize,
 }
@@ -147,6 +149,7 @@ impl Analyzer {
             data: InlineData::default(),
             edges: None,
             assumes_bounds: false,
+            unknown_callee: None,
             budget: 0,
         }
     }
@@ -181,6 +184,7 @@ impl Analyzer {
         guide: &impl Assumptions,
     ) -> Analysis<'a> {
         self.transfer.changed_by_calls = guide.changed_by_calls();
+        self.unknown_callee = guide.unknown_callee();
         self.data.anchors.clear();
         self.lift_unit(program, image, unit);
         self.solve(program, image, landings, guide);

@@ -258,6 +258,16 @@ pub enum Op {
         /// Bytes in one repetition.
         size: u8,
     },
+    /// A string instruction moves `to` past the elements that it read or wrote, in the current
+    /// [direction](Op::Direction).
+    Advance {
+        /// The register.
+        to: u8,
+        /// The register with the number of elements; none if it is one.
+        count: Option<u8>,
+        /// Bytes in one element.
+        size: u8,
+    },
     /// `to` is computed from its old value in an invertible way.
     Invert {
         /// The register.
@@ -323,6 +333,7 @@ impl Op {
             | Op::Load { to, .. }
             | Op::LoadLow { to, .. }
             | Op::AddUnknown { to, .. }
+            | Op::Advance { to, .. }
             | Op::Invert { to }
             | Op::LoadSum { to, .. }
             | Op::LoadIndexed { to, .. } => bit(to),
@@ -390,8 +401,9 @@ pub enum Flow {
     },
     /// Calls a function at an address; it returns behind the call.
     Call(u64),
-    /// Calls a function through a register or memory; it returns behind the call.
-    IndirectCall,
+    /// Calls the function at the address in a register ([`crate::state::SCRATCH`] if it was loaded
+    /// from memory); it returns behind the call.
+    IndirectCall(u8),
     /// Jumps to the address in a register ([`crate::state::SCRATCH`] if it was loaded from memory).
     IndirectJump(u8),
     /// Returns, and pops arguments.
@@ -422,7 +434,7 @@ impl Flow {
     #[must_use]
     pub fn falls_through(self) -> bool {
         match self {
-            Flow::Call(_) | Flow::IndirectCall | Flow::Branch { .. } => true,
+            Flow::Call(_) | Flow::IndirectCall(_) | Flow::Branch { .. } => true,
             Flow::Jump(_)
             | Flow::IndirectJump(_)
             | Flow::Return { .. }
@@ -444,7 +456,7 @@ impl Flow {
     /// Whether it is a call.
     #[must_use]
     pub fn is_call(self) -> bool {
-        matches!(self, Flow::Call(_) | Flow::IndirectCall)
+        matches!(self, Flow::Call(_) | Flow::IndirectCall(_))
     }
 }
 

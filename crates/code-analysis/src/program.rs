@@ -16,6 +16,12 @@ pub trait CodeImage {
         let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
         self.bytes_from(range.start)?.get(..length)
     }
+
+    /// Whether a run never changes what is at an address.
+    fn is_constant(&self, address: u64) -> bool {
+        let _ = address;
+        true
+    }
 }
 
 /// How control enters an extent.
@@ -138,6 +144,32 @@ impl ReturnBehavior {
         }
     }
 
+    /// What callers find behind one of several functions; `None` if that is what the ABI promises.
+    /// Where some never return, the others do.
+    #[must_use]
+    pub fn of_any(
+        functions: impl IntoIterator<Item = Option<ReturnBehavior>>,
+    ) -> Option<ReturnBehavior> {
+        let mut all = functions.into_iter().map(|returns| match returns {
+            None | Some(ReturnBehavior::Pops(0)) => ReturnBehavior::ABI_REGISTERS,
+            Some(returns) => returns,
+        });
+        let first = all.next()?;
+        let (joined, are_same) = all.fold((first, true), |(joined, are_same), other| {
+            let known = match (joined, other) {
+                (ReturnBehavior::Never, returns) | (returns, ReturnBehavior::Never) => returns,
+                _ => joined.join(other),
+            };
+            (known, are_same && other == first)
+        });
+        let joined = if are_same {
+            joined
+        } else {
+            joined.of_some_entry()
+        };
+        (joined != ReturnBehavior::ABI_REGISTERS).then_some(joined)
+    }
+
     /// Whether callers find less than the ABI promises: a register or a word of their frame is
     /// changed, or it is not known.
     #[must_use]
@@ -183,6 +215,8 @@ impl PushedWords {
 pub struct ProgramCode {
     extents: Vec<CodeExtent>,
     returns: Vec<ReturnBehavior>,
+    /// Number of these that [break the ABI](ReturnBehavior::breaks_abi).
+    breaking_functions: usize,
     /// Extents that are analysed together, by index.
     units: Vec<Vec<u32>>,
     /// The unit of each extent.
@@ -405,6 +439,7 @@ impl ProgramCode {
     fn new(extents: Vec<CodeExtent>) -> ProgramCode {
         ProgramCode {
             returns: vec![ReturnBehavior::Pops(0); extents.len()],
+            breaking_functions: 0,
             units: Vec::new(),
             unit_of: Vec::new(),
             extra_entries: Vec::new(),
@@ -553,8 +588,13 @@ impl ProgramCode {
 
     /// Sets the return behavior of an extent's function. Returns whether that is new.
     pub fn set_return_behavior(&mut self, place: usize, returns: ReturnBehavior) -> bool {
-        let known = self.returns.get_mut(place);
-        known.is_some_and(|known| core::mem::replace(known, returns) != returns)
+        let Some(known) = self.returns.get_mut(place) else {
+            return false;
+        };
+        let before = core::mem::replace(known, returns);
+        self.breaking_functions += usize::from(returns.breaks_abi());
+        self.breaking_functions -= usize::from(before.breaks_abi());
+        before != returns
     }
 
     /// Notes that the extent that starts at an address is entered as by a call.
@@ -632,7 +672,43 @@ impl ProgramCode {
     /// Whether a call of some function breaks the ABI.
     #[must_use]
     pub fn breaks_abi(&self) -> bool {
-        self.returns.iter().any(|returns| returns.breaks_abi())
+        self.breaking_functions != 0
+    }
+
+    /// The functions whose calls break the ABI, or pop arguments: their starts.
+    pub fn unusual_functions(&self) -> impl Iterator<Item = (u64, ReturnBehavior)> + '_ {
+        let functions = self.extents.iter().zip(&self.returns);
+        let functions = functions.map(|(extent, returns)| (extent.start, *returns));
+        functions.filter(|(_, returns)| {
+            returns.breaks_abi() || matches!(returns, ReturnBehavior::Pops(1..))
+        })
+    }
+
+    /// What callers find behind a function that a table or a pointer names; `None` if that is what
+    /// the ABI promises, or not known.
+    pub(crate) fn returns_of_table(
+        &self,
+        table: JumpTable,
+        image: &(impl CodeImage + ?Sized),
+    ) -> Option<ReturnBehavior> {
+        // Where code begins at 0, a null word of a known table names the function there.
+        let entries = self.jump_table_entries(table, image);
+        let entries =
+            entries.take_while(|entry| table.max_index.is_some() || !table.is_null(entry));
+        let mut functions = entries.map(|entry| table.target(entry)).peekable();
+        if let Some(first) = functions.peek()
+            && !self.is_call_target(*first)
+            && self.index_containing(*first).is_some()
+        {
+            return Some(ReturnBehavior::Unknown);
+        }
+        let functions = functions.take_while(|to| self.is_call_target(*to));
+        let returns = ReturnBehavior::of_any(functions.map(|to| self.returns(to)));
+        if image.is_constant(table.address) {
+            returns
+        } else {
+            ReturnBehavior::of_any([returns, None])
+        }
     }
 
     /// Index of the extent that starts at an address.

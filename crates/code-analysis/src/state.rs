@@ -396,6 +396,18 @@ impl AbstractState {
         {
             self.invalidate_where(|slot| slot.address.is_at_distance(lowest, 1 - 8..size));
         }
+        self.assumes_bounds |= self.may_reach_older_frame(at);
+    }
+
+    /// Whether bytes at an address may be of the frame before the stack pointer was lowered by an
+    /// unknown number. They are not if the allocated memory is large enough. How far an alignment
+    /// reaches is known.
+    #[inline]
+    fn may_reach_older_frame(&self, at: AbstractValue) -> bool {
+        let is_aligned = |known: StackAlignment| {
+            known.aligned.shares_base_with(at) && !known.original.is_symbolic_base()
+        };
+        at.is_relocated_stack() && at.offset() >= 0 && !self.alignment.is_some_and(is_aligned)
     }
 
     /// Invalidates the slot with an index, if it may overlap `size` bytes at an address.

@@ -3,7 +3,7 @@
 use crate::arch::AbiInfo;
 use crate::op::{BranchCondition, BranchEdge, Op, ReturnTarget, UNBOUNDED, bits};
 use crate::program::{PushedWords, ReturnBehavior};
-use crate::state::AbstractState;
+use crate::state::{AbstractState, SCRATCH};
 use crate::value::{AbstractValue, JumpTable, JumpTableEncoding, ValueFact};
 use unspool_rows::Register;
 
@@ -198,6 +198,10 @@ impl TransferFunction {
                 }
             }
             Op::Fill { base, count, size } => self.fill(state, base, count, size),
+            Op::Advance { to, count, size } => {
+                let value = self.advanced(state, to, count, size);
+                self.set(state, to, value, at);
+            }
             Op::Invert { to } => {
                 let old = state.get(to);
                 let may_come_back = old == AbstractValue::UNKNOWN || self.is_saved(old);
@@ -329,22 +333,31 @@ impl TransferFunction {
         }
     }
 
+    /// How many bytes a string instruction reads or writes, if that is known.
+    fn string_bytes(self, state: &AbstractState, count: Option<u8>, size: u8) -> Option<i64> {
+        /// Larger than any frame.
+        const MAX_COUNT: u64 = 1 << 20;
+        let count = count.map_or(Some(1), |count| state.get(count).as_constant())?;
+        let count = i64::try_from(count).ok().filter(|_| count < MAX_COUNT)?;
+        Some(count * i64::from(size))
+    }
+
+    /// The result of [`Op::Advance`].
+    fn advanced(self, state: &AbstractState, to: u8, count: Option<u8>, size: u8) -> AbstractValue {
+        let old = state.get(to);
+        match self.string_bytes(state, count, size) {
+            Some(bytes) if old.is_address() && !state.is_down() => old.plus(bytes),
+            _ => AbstractValue::FRESH,
+        }
+    }
+
     /// Applies [`Op::Fill`]. An unknown length is assumed to stay inside a program's array.
     #[inline(never)]
     fn fill(self, state: &mut AbstractState, base: u8, count: Option<u8>, size: u8) {
-        /// Larger than any frame.
-        const MAX_FILL_COUNT: u64 = 1 << 20;
         let place = state.get(base);
-        let count = count.map_or(Some(1), |count| {
-            state
-                .get(count)
-                .as_constant()
-                .filter(|count| *count < MAX_FILL_COUNT)
-        });
-        let Some(count) = count else {
+        let Some(bytes) = self.string_bytes(state, count, size) else {
             return self.assume_bounds(state, place);
         };
-        let bytes = i64::try_from(count).unwrap_or(0) * i64::from(size);
         if bytes == 0 || !place.is_address() {
             return;
         }
@@ -635,7 +648,8 @@ impl TransferFunction {
         state.forget_indexed();
         state.forget_below(state.get(self.abi_info.stack_pointer));
         // A callee may change these but need not: callers in the same file may rely on that.
-        state.forget(self.abi_info.clobbered & !kept | self.changed_by_calls);
+        let clobbered = self.abi_info.clobbered & !kept | self.changed_by_calls;
+        state.forget(clobbered | 1 << SCRATCH);
     }
 
     /// Applies a callee's effect and its return, which may pop arguments or leave words.

@@ -282,7 +282,7 @@ impl Verifier {
                 semantics.transfer(&mut state, *op, at);
             }
             match self.line.flow(insn) {
-                Some(Flow::Call(_) | Flow::IndirectCall) => {
+                Some(Flow::Call(_) | Flow::IndirectCall(_)) => {
                     semantics.transfer_call(&mut state, None);
                 }
                 Some(Flow::Branch {
@@ -651,7 +651,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 self.jump(to, context, here, state)?;
                 context.reachability
             }
-            Flow::Call(_) | Flow::IndirectCall => self.call(flow, context, here, state)?,
+            Flow::Call(_) | Flow::IndirectCall(_) => self.call(flow, context, here, state)?,
             Flow::IndirectJump(_) => {
                 self.indirect_jump(context, here, state)?;
                 Reachability::Unreachable

@@ -131,7 +131,7 @@ impl StoppedThread<'_> {
         let id = function.map(|(_, id)| id);
         let (old_sp, sp, pc) = (start.regs.rsp, regs.rsp, regs.rip);
         match start.instruction.flow {
-            Some(Flow::Call(_) | Flow::IndirectCall) => {
+            Some(Flow::Call(_) | Flow::IndirectCall(_)) => {
                 let is_entry = function.is_none_or(|(site, _)| modules.begins_frame(site));
                 // A call to the next instruction, or into the middle, pushes a word and no frame.
                 if is_entry && pc != following && sp == old_sp.wrapping_sub(8) {

@@ -313,7 +313,7 @@ impl ExitRows {
         let next = path.address.offset(insn.length as u64);
         match insn.flow {
             None => path.address = next,
-            Some(Flow::Call(_) | Flow::IndirectCall) => {
+            Some(Flow::Call(_) | Flow::IndirectCall(_)) => {
                 path.return_from_callee(abi_info);
                 path.address = next;
             }

@@ -130,6 +130,7 @@ impl OpContext<'_> {
             | Op::Difference { to, .. }
             | Op::Unknown { to }
             | Op::Invert { to }
+            | Op::Advance { to, .. }
             | Op::LoadSum { to, .. }
             | Op::LoadIndexed { to, .. } => kill(to),
             Op::SignExtend { to, from, bits } => ArgEffect::Truncate {

@@ -1,7 +1,7 @@
 //! Unusual control flow, and data between instructions: code there is checked, and data is not
 //! reported as unreached code.
 
-use crate::common::{check, report};
+use crate::common::{check, in_function, report};
 use unspool_check::{Finding, FindingCode, Severity};
 
 /// A function that jumps over a table into the middle of a decoded instruction: the table ends with
@@ -512,6 +512,57 @@ f:      .cfi_startproc
     assert_eq!(found, [(FindingCode::ReturnAddress, begin)]);
     let (found, _) = check(&source.replace("ret\n", "ud2\n"), "f");
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Linkers put the address of a function in place of the slot that names it.
+#[test]
+fn slots_that_name_functions_are_followed() {
+    let helper = "
+        .globl h
+        .type h, @function
+h:      .cfi_startproc
+        mov %edi, %ebx
+        .cfi_undefined %rbx
+        ret
+        .cfi_endproc
+        .size h, . - h
+        .type k, @function
+k:      .cfi_startproc
+        jmp *h@GOTPCREL(%rip)
+        .cfi_endproc
+        .size k, . - k
+";
+    for call in [
+        "call *h@GOTPCREL(%rip)",
+        "mov h@GOTPCREL(%rip), %rax; call *%rax",
+        "call k",
+    ] {
+        let source = in_function(&format!("\t{call}\nlost:\tret\n"));
+        let (found, lost) = check(&format!("{source}{helper}"), "lost");
+        let found: Vec<_> = found.iter().map(|it| (it.severity, it.address.0)).collect();
+        assert_eq!(found, [(Severity::Refuted, lost)], "{call}");
+    }
+}
+
+/// The bytes of a number push, if control gets there.
+#[test]
+fn nothing_is_proven_behind_a_jump_into_an_instruction() {
+    let body = |hidden: &str| {
+        let jump = "\ttest\t%edi, %edi\n\tjne\thidden\n";
+        in_function(&format!("{jump}\t{hidden}\n\tret\n"))
+    };
+    let (found, begin) = check(
+        &body(".byte 0xb8\nhidden: .byte 0x50, 0x58, 0x90, 0x90"),
+        "f",
+    );
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.address.0)).collect();
+    assert_eq!(found, [(FindingCode::UnknownInstruction, begin + 2)]);
+    let (found, _) = check(&body("lock\nhidden: incl (%rsi)"), "f");
+    assert!(found.is_empty(), "{found:#?}");
+    let pushed = "push %rax\n\t.cfi_adjust_cfa_offset 8\n\tlock\nhidden: incl (%rsi)";
+    let popped = "pop %rax\n\t.cfi_adjust_cfa_offset -8";
+    let (found, _) = check(&body(&format!("{pushed}\n\t{popped}")), "f");
+    assert!(!found.is_empty());
 }
 
 #[test]

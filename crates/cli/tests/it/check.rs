@@ -212,7 +212,7 @@ fn each_format_is_of_one_report() {
     let text = format!("{WRONG}{}", RIGHT.replace("\tpush", indexed));
     folder.write("push.s", text);
     let (out, _) = run(&folder, "push.s", 1);
-    let said = "push.s: 3 proven rows assume that stores by an index or a count stay inside arrays";
+    let said = "push.s: 3 proven rows assume that stores that only a run places stay inside arrays";
     assert!(out.contains(said), "{out}");
     let (out, _) = run(&folder, "--format json push.s", 1);
     let json = json::document(out);

@@ -71,6 +71,8 @@ pub static SYSV_ABI: AbiInfo = AbiInfo {
     // x87, SSE, AVX (Intel SDM, volume 1, "Managing State Using the XSAVE Feature Set").
     fixed_xsave_area: (0b111, 832),
     red_zone: 128,
+    // lock, and the segments that begin at 0: es, cs, ss, ds
+    idle_prefixes: &[0xf0, 0x26, 0x2e, 0x36, 0x3e],
     // int3
     breakpoint: &[0xcc],
     // pause, lfence
@@ -198,7 +200,7 @@ impl X86Lifter {
 
     /// Decodes all of `bytes`, which are at `address`. Reports each instruction's address, its
     /// control flow, and whether it is padding (see [`LiftedCode::is_padding`]). Branches have no
-    /// condition, indirect jumps no register.
+    /// condition, indirect jumps and calls no register.
     pub fn outline(
         &mut self,
         bytes: &[u8],
@@ -264,19 +266,15 @@ impl X86Lifter {
         ops: &mut Vec<Op>,
     ) -> Option<Flow> {
         let control = insn.flow_control();
-        if control == FlowControl::IndirectBranch {
-            return Some(Flow::IndirectJump(target(insn, ops)));
+        match control {
+            FlowControl::IndirectBranch => return Some(Flow::IndirectJump(target(insn, ops))),
+            FlowControl::IndirectCall => return Some(Flow::IndirectCall(target(insn, ops))),
+            _ => {}
         }
         let flow = flow(insn, control, comparison);
         let writes = !matches!(
             flow,
-            Some(
-                Flow::Jump(_)
-                    | Flow::Call(_)
-                    | Flow::IndirectCall
-                    | Flow::Return { .. }
-                    | Flow::Resume(_)
-            )
+            Some(Flow::Jump(_) | Flow::Call(_) | Flow::Return { .. } | Flow::Resume(_))
         );
         let number = match insn.mnemonic() {
             Mnemonic::Syscall => Some(Some(RAX)),

@@ -1,5 +1,6 @@
 //! What the analysis may assume where code alone does not decide.
 
+use crate::program::ReturnBehavior;
 use crate::state::AbstractState;
 use crate::value::AbstractValue;
 
@@ -34,6 +35,12 @@ pub trait Assumptions {
     /// preserve them: bit n stands for register n.
     fn changed_by_calls(&self) -> u64 {
         0
+    }
+
+    /// What callers find behind a function that is called through an unknown pointer, if that may be
+    /// less than the ABI promises.
+    fn unknown_callee(&self) -> Option<ReturnBehavior> {
+        None
     }
 
     /// Possible targets of unresolved indirect jumps, used if nothing else reaches them.

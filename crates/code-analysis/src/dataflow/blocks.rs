@@ -9,7 +9,7 @@ use crate::code::{InsnId, LiftedCode};
 use crate::op::Flow;
 use crate::program::{ExtentKind, ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
-use crate::value::UNCONSTRAINED_BASE_BITS;
+use crate::value::{AbstractValue, UNCONSTRAINED_BASE_BITS, ValueFact};
 
 /// A basic block.
 #[derive(Debug, Clone, Copy)]
@@ -174,6 +174,44 @@ impl Analyzer {
             _ => None,
         };
         inside.map_or(BranchTarget::Outside(None), BranchTarget::Inside)
+    }
+
+    /// The target of a call, in the state behind the operations of its instruction. `target` is that
+    /// of a direct one.
+    pub(super) fn call_target(
+        &self,
+        program: &ProgramCode,
+        flow: Flow,
+        target: BranchTarget,
+        state: &AbstractState,
+    ) -> BranchTarget {
+        let Flow::IndirectCall(register) = flow else {
+            return target;
+        };
+        let callee = state.get(register);
+        let target = match callee.as_constant() {
+            Some(to) => self.target(program, Flow::Call(to)),
+            None => BranchTarget::Outside(self.returns_of(program, callee)),
+        };
+        match target {
+            // Code that calls so may leave the callee by a switch of stacks.
+            BranchTarget::Outside(Some(ReturnBehavior::Never)) => BranchTarget::Outside(None),
+            target => target,
+        }
+    }
+
+    /// What the caller finds behind a function at an abstract address; `None` if that is what the
+    /// ABI promises, or not known.
+    pub(super) fn returns_of(
+        &self,
+        program: &ProgramCode,
+        function: AbstractValue,
+    ) -> Option<ReturnBehavior> {
+        match function.fact() {
+            ValueFact::Constant(to) => program.returns(to),
+            ValueFact::TableTarget(table) => self.data.callees.get(&table).copied().flatten(),
+            _ => self.unknown_callee,
+        }
     }
 
     /// An instruction by its index in [`LiftedCode::flows`], with its control flow and target.

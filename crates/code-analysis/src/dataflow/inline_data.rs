@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Analysis, Analyzer, BranchTarget};
 use crate::code::InsnId;
 use crate::op::Flow;
-use crate::program::ProgramCode;
+use crate::program::{ProgramCode, ReturnBehavior};
 use crate::state::AbstractState;
 use crate::value::JumpTable;
 
@@ -27,6 +27,10 @@ pub(super) struct InlineData {
     pub(super) resolved_tables: HashMap<JumpTable, JumpTableTargets>,
     /// Jump table targets without an instruction there.
     pub(super) misaligned_targets: Vec<u64>,
+    /// Reached jumps into the middle of instructions.
+    pub(super) overlapping_jumps: Vec<InsnId>,
+    /// What callers find behind functions that tables and pointers name.
+    pub(super) callees: HashMap<JumpTable, Option<ReturnBehavior>>,
 }
 
 /// A resolved jump table.
@@ -44,6 +48,8 @@ impl InlineData {
         self.tables.clear();
         self.resolved_tables.clear();
         self.misaligned_targets.clear();
+        self.overlapping_jumps.clear();
+        self.callees.clear();
     }
 
     /// A range, split at the anchors.

@@ -41,6 +41,12 @@ impl Analysis<'_> {
         self.analyzer.assumes_bounds
     }
 
+    /// Whether an address is on the stack, at a known distance from the stack pointer.
+    #[must_use]
+    pub fn is_on_stack(&self, address: AbstractValue) -> bool {
+        self.analyzer.transfer.is_on_stack(address)
+    }
+
     /// ABI parameters of the architecture.
     #[must_use]
     pub fn abi_info(&self) -> &'static AbiInfo {
@@ -106,6 +112,27 @@ impl Analysis<'_> {
         self.analyzer.transfer.pop_return(&mut state);
         self.analyzer.transfer.transfer_call(&mut state, returns);
         state
+    }
+
+    /// What is found behind a call, if not what the ABI promises; `state` holds behind the operations
+    /// of its instruction.
+    #[must_use]
+    pub fn behavior_of_call(&self, call: InsnId, state: &AbstractState) -> Option<ReturnBehavior> {
+        let place = self.code().flow_index(call)?;
+        let (_, flow, target) = self.analyzer.flow(place)?;
+        self.callee_behavior(flow, target, state)
+    }
+
+    /// What is found behind a function at an abstract address, if not what the ABI promises.
+    #[must_use]
+    pub fn returns_of(&self, function: AbstractValue) -> Option<ReturnBehavior> {
+        self.analyzer.returns_of(self.program, function)
+    }
+
+    /// Whether a jump leads into the middle of an instruction. What it does there is not known.
+    #[must_use]
+    pub fn is_overlapping_jump(&self, jump: InsnId) -> bool {
+        self.analyzer.data.overlapping_jumps.contains(&jump)
     }
 
     /// The state behind an instruction that falls through, if `state` holds before it.
@@ -321,7 +348,7 @@ impl Analysis<'_> {
         let mut at = block.ops_start;
         for step in code.block_insns(block.first, block.end) {
             let leaves = || match code.flow(step.id) {
-                Some(Flow::Call(_) | Flow::IndirectCall) => {
+                Some(Flow::Call(_) | Flow::IndirectCall(_)) => {
                     filter.calls || semantics.has_values_below(state)
                 }
                 flow => {
@@ -355,18 +382,28 @@ impl Analysis<'_> {
         }
     }
 
+    /// What is behind a call, as [`Analysis::behavior_of_call`] says.
+    fn callee_behavior(
+        &self,
+        flow: Flow,
+        target: BranchTarget,
+        state: &AbstractState,
+    ) -> Option<ReturnBehavior> {
+        match (self.analyzer).call_target(self.program, flow, target, state) {
+            BranchTarget::Outside(returns) => returns,
+            BranchTarget::Inside(to) => {
+                (self.program).returns_from_inside(self.code().range(to).start)
+            }
+        }
+    }
+
     /// Applies the fall-through edge of a block's last instruction.
     fn transfer_fall_through(&self, block: &BasicBlock, state: &mut AbstractState) {
         let semantics = self.analyzer.transfer;
         let flow = block.flow().and_then(|place| self.analyzer.flow(place));
         match flow {
-            Some((_, Flow::Call(_) | Flow::IndirectCall, target)) => {
-                let returns = match target {
-                    BranchTarget::Outside(returns) => returns,
-                    BranchTarget::Inside(to) => {
-                        (self.program).returns_from_inside(self.code().range(to).start)
-                    }
-                };
+            Some((_, flow @ (Flow::Call(_) | Flow::IndirectCall(_)), target)) => {
+                let returns = self.callee_behavior(flow, target, state);
                 semantics.transfer_call(state, returns);
             }
             Some((

@@ -242,17 +242,24 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             }
             // The bytes between are data.
             Flow::Call(to) if is_unknown(target) && self.skips_over_target(insn, to) => false,
-            Flow::Call(_) | Flow::IndirectCall => match target {
-                BranchTarget::Inside(inside) => self.call_within_unit(insn, inside, state),
-                BranchTarget::Outside(returns) => {
-                    let edge_kind = match returns {
-                        Some(_) => EdgeKind::KnownReturn,
-                        None => EdgeKind::CallReturn,
-                    };
-                    self.call(insn, edge_kind, returns, state)
+            Flow::Call(_) | Flow::IndirectCall(_) => {
+                if let Flow::IndirectCall(register) = flow {
+                    self.read_callees(state.get(register));
                 }
-            },
+                let target = (self.analyzer).call_target(self.program, flow, target, state);
+                match target {
+                    BranchTarget::Inside(inside) => self.call_within_unit(insn, inside, state),
+                    BranchTarget::Outside(returns) => {
+                        let edge_kind = match returns {
+                            Some(_) => EdgeKind::KnownReturn,
+                            None => EdgeKind::CallReturn,
+                        };
+                        self.call(insn, edge_kind, returns, state)
+                    }
+                }
+            }
             Flow::IndirectJump(register) => {
+                self.read_callees(state.get(register));
                 self.indirect(insn, state.get(register), state);
                 false
             }
@@ -275,7 +282,7 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     fn jump(&mut self, from: InsnId, to: u64, target: BranchTarget, state: &AbstractState) {
         let inside = match target {
             BranchTarget::Inside(target) => Some(target),
-            BranchTarget::Outside(_) => None,
+            BranchTarget::Outside(_) => self.behind_prefixes(from, to),
         };
         let part = inside.and_then(|target| Some((target, self.analyzer.ranges.range_of(target)?)));
         if let Some((target, part)) = part
@@ -298,6 +305,34 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
             self.flow_into(target, state, from);
         } else {
             self.defer_edge(from, target, state);
+        }
+    }
+
+    /// The instruction that a jump enters behind prefixes that do not matter, if it does. Notes a
+    /// jump into the middle of an instruction.
+    fn behind_prefixes(&mut self, from: InsnId, to: u64) -> Option<InsnId> {
+        let Analyzer { ranges, code, .. } = &*self.analyzer;
+        let insn = ranges.insn_across(to, code)?;
+        let prefixes = self.analyzer.transfer.abi_info.idle_prefixes;
+        let skipped = self.image.bytes(code.range(insn).start..to)?;
+        if skipped.iter().all(|byte| prefixes.contains(byte)) {
+            return Some(insn);
+        }
+        let jumps = &mut self.analyzer.data.overlapping_jumps;
+        if !jumps.contains(&from) {
+            jumps.push(from);
+        }
+        None
+    }
+
+    /// Reads which functions a table or a pointer names.
+    fn read_callees(&mut self, target: AbstractValue) {
+        if let ValueFact::TableTarget(table) = target.fact() {
+            let (program, image) = (self.program, self.image);
+            let callees = &mut self.analyzer.data.callees;
+            callees
+                .entry(table)
+                .or_insert_with(|| program.returns_of_table(table, image));
         }
     }
 
@@ -444,12 +479,18 @@ impl<I: CodeImage + ?Sized, G: Assumptions> Solver<'_, I, G> {
     }
 
     fn returns(&mut self, insn: InsnId, to: ReturnTarget, pops: u16, state: &mut AbstractState) {
-        // A return to an address that a call of this unit pushed.
-        if let Some(target) = self.analyzer.return_target(to, state) {
-            let sp = self.analyzer.transfer.abi_info.stack_pointer;
-            self.analyzer.transfer.pop_return(state);
-            state.set(sp, state.get(sp).plus(pops.into()));
-            self.flow_into(target, state, insn);
+        let abi_info = self.analyzer.transfer.abi_info;
+        let target = abi_info.return_target(to, state);
+        let Some(address) = target.and_then(AbstractValue::as_constant) else {
+            return;
+        };
+        let sp = abi_info.stack_pointer;
+        self.analyzer.transfer.pop_return(state);
+        state.set(sp, state.get(sp).plus(pops.into()));
+        match self.analyzer.insn_at(address) {
+            // A call of this unit pushed it.
+            Some(target) => self.flow_into(target, state, insn),
+            None => self.jump(insn, address, BranchTarget::Outside(None), state),
         }
     }
 

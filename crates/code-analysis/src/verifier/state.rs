@@ -304,6 +304,7 @@ impl VerifierState {
             | Op::LoadLow { to, .. }
             | Op::LoadIndexed { to, .. }
             | Op::LoadSum { to, .. }
+            | Op::Advance { to, .. }
             | Op::Invert { to } => self.set(to, encoding::UNKNOWN),
             Op::Clobber { registers } => {
                 let lost = bits(registers).map(|register| self.set(register, encoding::UNKNOWN));

@@ -104,7 +104,8 @@ fn outlines_are_those_of_what_is_lifted() {
                     (Some(Flow::Branch { to, .. }), Some(Flow::Branch { to: other, .. })) => {
                         to == other
                     }
-                    (Some(Flow::IndirectJump(_)), Some(Flow::IndirectJump(_))) => true,
+                    (Some(Flow::IndirectJump(_)), Some(Flow::IndirectJump(_)))
+                    | (Some(Flow::IndirectCall(_)), Some(Flow::IndirectCall(_))) => true,
                     (flow, other) => flow == other,
                 };
                 assert!(same, "{:#x}", range.start);

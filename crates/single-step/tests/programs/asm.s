@@ -168,9 +168,11 @@ one_less:
 	.type	misleads, @function
 misleads:
 	.cfi_startproc
+	mov	popping(%rip), %rax
+	dec	%rax
 	push	$1
 	.cfi_def_cfa_offset	16
-	call	*popping(%rip)
+	call	*%rax
 	.cfi_def_cfa_offset	8
 	nop
 	ret
@@ -203,7 +205,7 @@ moves:
 	.balign	8
 minus:	.quad	one_less
 popping:
-	.quad	pops
+	.quad	pops + 1
 thousand:
 	.long	1000
 	.text

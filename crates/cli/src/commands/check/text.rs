@@ -90,7 +90,7 @@ fn print_assumptions(out: &mut impl Write, name: &str, files: &[FileReport]) -> 
     if totals.assuming_bounds > 0 {
         writeln!(
             out,
-            "{name}: {} proven rows assume that stores by an index or a count stay inside arrays: docs/checking.md, assumption 3",
+            "{name}: {} proven rows assume that stores that only a run places stay inside arrays: docs/checking.md, assumption 3",
             totals.assuming_bounds
         )?;
     }

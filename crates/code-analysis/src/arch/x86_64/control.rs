@@ -5,6 +5,7 @@ use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Regis
 use super::flags::{LastComparison, branch_condition};
 use super::{RCX, RDX, RSP};
 use crate::op::{BranchCondition, Flow, ResumePoint, ReturnTarget, ScanEvent};
+use crate::state::SCRATCH;
 
 /// The 4- or 8-byte immediate that an instruction puts into a register or memory.
 pub(super) fn value(insn: &Instruction) -> Option<u64> {
@@ -35,7 +36,7 @@ pub(super) fn scan_taken_address(insn: &Instruction, see: &mut impl FnMut(ScanEv
     }
 }
 
-/// Control flow of an instruction that is not an indirect jump.
+/// Control flow of an instruction that is not an indirect jump. Indirect calls have no register.
 pub(super) fn flow(
     insn: &Instruction,
     control: FlowControl,
@@ -59,7 +60,7 @@ pub(super) fn flow(
             // `syscall` and `vmcall`: the kernel returns here.
             _ => None,
         },
-        FlowControl::IndirectCall => Some(Flow::IndirectCall),
+        FlowControl::IndirectCall => Some(Flow::IndirectCall(SCRATCH)),
         FlowControl::Return => Some(returns(insn)),
         FlowControl::Interrupt => (insn.code() == Opcode::Int3).then_some(Flow::Trap),
         FlowControl::XbeginXabortXend => {

@@ -387,7 +387,7 @@ fn taken_address(modrm: u8, insn: &[u8], address: u64) -> Option<ScanEvent> {
 fn indirect_flow(opcode: u8, modrm: u8) -> Option<Flow> {
     match (opcode, modrm >> 3 & 7) {
         (0xc3, _) => Some(RET),
-        (0xff, 2) => Some(Flow::IndirectCall),
+        (0xff, 2) => Some(Flow::IndirectCall(SCRATCH)),
         (0xff, 4) => Some(Flow::IndirectJump(SCRATCH)),
         _ => None,
     }
@@ -445,7 +445,7 @@ mod tests {
             }),
             FlowControl::UnconditionalBranch => Some(Flow::Jump(to)),
             FlowControl::Call => Some(Flow::Call(to)),
-            FlowControl::IndirectCall => Some(Flow::IndirectCall),
+            FlowControl::IndirectCall => Some(Flow::IndirectCall(SCRATCH)),
             FlowControl::IndirectBranch => Some(Flow::IndirectJump(SCRATCH)),
             FlowControl::Return => Some(RET),
             _ => return false,

@@ -10,7 +10,7 @@ use super::operands::{
     save_state, size, store, whole_destination, whole_source,
 };
 use super::{RAX, RBP, RCX, RDI, RSI, RSP, bit, number};
-use crate::op::Op;
+use crate::op::{Op, UNBOUNDED};
 use crate::state::SCRATCH;
 
 /// How an opcode is lifted.
@@ -33,6 +33,8 @@ pub(super) enum OpcodeClass {
     VectorMove,
     InvertibleUnary,
     StringStore,
+    /// Another string instruction.
+    StringLoad,
     /// A store to the address in a register, without a memory operand.
     PointerStore,
     /// A store to the address in a register, without any operand.
@@ -91,6 +93,21 @@ impl OpcodeClass {
             | Mnemonic::Insb
             | Mnemonic::Insw
             | Mnemonic::Insd => OpcodeClass::StringStore,
+            Mnemonic::Lodsb
+            | Mnemonic::Lodsw
+            | Mnemonic::Lodsd
+            | Mnemonic::Lodsq
+            | Mnemonic::Outsb
+            | Mnemonic::Outsw
+            | Mnemonic::Outsd
+            | Mnemonic::Scasb
+            | Mnemonic::Scasw
+            | Mnemonic::Scasd
+            | Mnemonic::Scasq
+            | Mnemonic::Cmpsb
+            | Mnemonic::Cmpsw
+            | Mnemonic::Cmpsd
+            | Mnemonic::Cmpsq => OpcodeClass::StringLoad,
             Mnemonic::Movdir64b
             | Mnemonic::Enqcmd
             | Mnemonic::Enqcmds
@@ -175,6 +192,7 @@ pub(super) fn lift_by_class(class: OpcodeClass, insn: &Instruction, ops: &mut Ve
         OpcodeClass::VectorMove => lift_vector_move(insn, ops),
         OpcodeClass::InvertibleUnary => lift_invertible_unary(insn, ops),
         OpcodeClass::StringStore => lift_string_store(insn, ops),
+        OpcodeClass::StringLoad => lift_string_load(insn, ops),
         OpcodeClass::PointerStore => lift_pointer_store(insn, ops),
         OpcodeClass::ImplicitStore => lift_implicit_store(insn, ops),
         OpcodeClass::BitStore => lift_bit_store(insn, ops),
@@ -628,18 +646,81 @@ pub(super) fn lift_invertible_unary(insn: &Instruction, ops: &mut Vec<Op>) -> bo
     true
 }
 
-/// Lifts a string instruction's store, unless the address has 32 bits: those are never on the
-/// stack. Other effects are in the write set.
+/// Lifts a string instruction's store, and what it changes beside that.
 pub(super) fn lift_string_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    if insn.op0_kind() == OpKind::MemoryESRDI {
-        let is_repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
-        ops.push(Op::Fill {
+    let size = u8::try_from(insn.memory_size().size()).unwrap_or(u8::MAX);
+    match insn.op0_kind() {
+        OpKind::MemoryESRDI => ops.push(Op::Fill {
             base: RDI,
-            count: is_repeated.then_some(RCX),
-            size: u8::try_from(insn.memory_size().size()).unwrap_or(u8::MAX),
-        });
+            count: repetitions(insn),
+            size,
+        }),
+        // The stack may be below 4 GiB.
+        OpKind::MemoryESEDI => {
+            let size = if repetitions(insn).is_some() {
+                UNBOUNDED
+            } else {
+                size.into()
+            };
+            ops.push(Op::WeakOverwrite {
+                base: RDI,
+                offset: 0,
+                size,
+            });
+        }
+        _ => return false,
     }
-    false
+    lift_string_registers(insn, false, ops)
+}
+
+/// Lifts a string instruction that does not store.
+fn lift_string_load(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let compares = match insn.mnemonic() {
+        Mnemonic::Lodsb | Mnemonic::Lodsw | Mnemonic::Lodsd | Mnemonic::Lodsq => {
+            ops.push(Op::Clobber {
+                registers: bit(RAX),
+            });
+            false
+        }
+        Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => false,
+        _ => true,
+    };
+    insn.is_string_instruction() && lift_string_registers(insn, compares, ops)
+}
+
+/// The register with the number of repetitions of a string instruction.
+fn repetitions(insn: &Instruction) -> Option<u8> {
+    (insn.has_rep_prefix() || insn.has_repne_prefix()).then_some(RCX)
+}
+
+/// Lifts what a string instruction does to the registers with its addresses and its count. Returns
+/// whether nothing is left to do.
+fn lift_string_registers(insn: &Instruction, compares: bool, ops: &mut Vec<Op>) -> bool {
+    let count = repetitions(insn);
+    let size = u8::try_from(insn.memory_size().size()).unwrap_or(u8::MAX);
+    // A comparison may end it early.
+    let mut is_known = !(compares && count.is_some());
+    let mut written = count.map_or(0, bit);
+    for operand in 0..insn.op_count() {
+        let (to, is_whole) = match insn.op_kind(operand) {
+            OpKind::MemoryESRDI => (RDI, true),
+            OpKind::MemorySegRSI => (RSI, true),
+            OpKind::MemoryESEDI => (RDI, false),
+            OpKind::MemorySegESI => (RSI, false),
+            _ => continue,
+        };
+        is_known &= is_whole;
+        written |= bit(to);
+        if is_known {
+            ops.push(Op::Advance { to, count, size });
+        }
+    }
+    match count {
+        _ if !is_known => ops.push(Op::Clobber { registers: written }),
+        Some(to) => ops.push(Op::Constant { to, value: 0 }),
+        None => {}
+    }
+    true
 }
 
 /// Lifts the stores of VIA PadLock instructions (Programming Guide), VMSAVE and RDMSRLIST. Other

@@ -6,12 +6,18 @@ use super::{RAX, RDX, bit, number};
 use crate::op::{Op, UNBOUNDED};
 use crate::state::SCRATCH;
 
-/// The register with an indirect jump's target.
+/// The register with the target of an indirect jump or call. A far one's is not known.
 pub(super) fn target(insn: &Instruction, ops: &mut Vec<Op>) -> u8 {
     if insn.op0_kind() == OpKind::Register {
         return number(insn.op0_register()).unwrap_or(SCRATCH);
     }
-    load(insn, SCRATCH, ops);
+    if insn.memory_size().size() == 8 {
+        load(insn, SCRATCH, ops);
+    } else {
+        ops.push(Op::Clobber {
+            registers: bit(SCRATCH),
+        });
+    }
     SCRATCH
 }
 
@@ -28,7 +34,7 @@ pub(super) enum MemoryOperand {
     },
     /// A register plus numbers from a vector register, each with the same number of bytes.
     Scattered { base: u8 },
-    /// Something else.
+    /// Something else: relative to a segment, or an address of 32 bits, for example.
     Other,
 }
 
@@ -240,7 +246,29 @@ pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
             offset: 0,
             size: UNBOUNDED,
         }),
-        MemoryOperand::Other => {}
+        MemoryOperand::Other => overwrite_elsewhere(insn, ops),
+    }
+}
+
+/// Weak update of the memory operand, which is relative to a segment or has an address of 32 bits.
+/// The segment may begin at 0, and the stack may be below 4 GiB.
+fn overwrite_elsewhere(insn: &Instruction, ops: &mut Vec<Op>) {
+    let registers = [insn.memory_base(), insn.memory_index()].map(number);
+    for base in registers.into_iter().flatten() {
+        ops.push(match registers {
+            [Some(_), Some(_)] => Op::OverwriteIndexed {
+                base,
+                index: None,
+                scale: 1,
+                offset: 0,
+                size: UNBOUNDED,
+            },
+            _ => Op::WeakOverwrite {
+                base,
+                offset: insn.memory_displacement32().cast_signed(),
+                size: size(insn),
+            },
+        });
     }
 }
 

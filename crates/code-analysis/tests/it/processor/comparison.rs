@@ -299,7 +299,7 @@ impl Checker {
             flow,
             Some(
                 Flow::Call(_)
-                    | Flow::IndirectCall
+                    | Flow::IndirectCall(_)
                     | Flow::Return { .. }
                     | Flow::Resume(_)
                     | Flow::Trap
@@ -331,7 +331,7 @@ impl Checker {
             Some(Flow::Jump(to)) => rip == to,
             Some(Flow::Call(to)) => rip == to && moved == -8,
             // A far call also pushes a segment, which a far return pops.
-            Some(Flow::IndirectCall) => moved == -8 || moved == -16,
+            Some(Flow::IndirectCall(_)) => moved == -8 || moved == -16,
             Some(Flow::Return { pops, .. }) => {
                 moved == 8 + i64::from(pops) && on_stack(0) == Some(rip)
             }

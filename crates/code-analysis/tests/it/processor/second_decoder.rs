@@ -233,7 +233,7 @@ pub(crate) fn flow_difference(
     let is_so = match flow {
         None => !["jump", "ret", "iret"].into_iter().any(is_one),
         Some(Flow::Jump(_) | Flow::Branch { .. } | Flow::IndirectJump(_)) => is_one("jump"),
-        Some(Flow::Call(_) | Flow::IndirectCall) => is_one("call"),
+        Some(Flow::Call(_) | Flow::IndirectCall(_)) => is_one("call"),
         Some(Flow::Return { .. }) => is_one("ret"),
         // All states fault.
         Some(Flow::Trap) => true,
