@@ -1,5 +1,6 @@
 //! Architectures: instructions as operations, and ABI parameters.
 
+use core::cmp::Ordering;
 use core::ops::Range;
 
 use unspool_rows::{Abi, Arch};
@@ -10,6 +11,7 @@ use crate::state::AbstractState;
 use crate::value::AbstractValue;
 use crate::verifier::state::VerifierState;
 
+pub mod aarch64;
 pub mod x86_64;
 
 /// Lifts bytes to operations; caches facts about opcodes.
@@ -28,6 +30,10 @@ pub struct AbiInfo {
     pub return_address: u8,
     /// The machine's registers have the numbers below.
     pub machine_registers: u8,
+    /// The register with the result of calls and system calls.
+    pub result: u8,
+    /// Size of the longest instruction, in bytes.
+    pub max_insn_bytes: u8,
     /// Registers that a call preserves.
     pub preserved: &'static [u8],
     /// Registers that a call may change: bit n stands for register n.
@@ -114,6 +120,98 @@ impl AbiInfo {
         match self.call_pushes {
             0 => ReturnTarget::Register(self.return_address),
             _ => ReturnTarget::Stack,
+        }
+    }
+}
+
+/// Decodes single instructions, for paths that are followed without an analysis. It knows more
+/// architectures than [`Lifter`] does.
+#[derive(Debug)]
+pub enum InsnDecoder {
+    /// x86-64.
+    X86_64(Box<x86_64::X86Lifter>),
+    /// AArch64.
+    Aarch64,
+}
+
+impl InsnDecoder {
+    /// The size of the code that [`InsnDecoder::ends_with_tested_syscall`] takes.
+    pub const TEST_BYTES: usize = 12;
+
+    /// The decoder of an architecture; `None` if there is none.
+    #[must_use]
+    pub fn new(abi: Abi) -> Option<InsnDecoder> {
+        match abi.arch {
+            Arch::X86_64 => Some(InsnDecoder::X86_64(Box::default())),
+            Arch::Aarch64 => Some(InsnDecoder::Aarch64),
+            _ => None,
+        }
+    }
+
+    /// Its ABI parameters.
+    #[must_use]
+    pub fn abi_info(&self) -> &'static AbiInfo {
+        match self {
+            InsnDecoder::X86_64(_) => &x86_64::SYSV_ABI,
+            InsnDecoder::Aarch64 => &aarch64::AAPCS64_ABI,
+        }
+    }
+
+    /// Decodes the first instruction of `bytes`, which are at `address`, and replaces `ops` by its
+    /// operations. `None` if there is no instruction.
+    pub fn decode(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<Op>) -> Option<DecodedInsn> {
+        match self {
+            InsnDecoder::X86_64(lifter) => lifter.decode(bytes, address, ops),
+            InsnDecoder::Aarch64 => {
+                ops.clear();
+                let insn = u32::from_le_bytes(*bytes.first_chunk()?);
+                Some(aarch64::decode::decode(insn, address, ops))
+            }
+        }
+    }
+
+    /// Whether an instruction compares the result register with zero.
+    #[must_use]
+    pub fn tests_result(&self, insn: &[u8]) -> bool {
+        match self {
+            InsnDecoder::X86_64(_) => x86_64::result_test::tests_result(insn),
+            InsnDecoder::Aarch64 => insn
+                .first_chunk()
+                .is_some_and(|insn| aarch64::result_test::tests_result(u32::from_le_bytes(*insn))),
+        }
+    }
+
+    /// Whether code ends with a system call, the comparison of its result, and at most one
+    /// conditional branch: the flags are of that comparison still.
+    #[must_use]
+    pub fn ends_with_tested_syscall(&self, code: &[u8; InsnDecoder::TEST_BYTES]) -> bool {
+        match self {
+            InsnDecoder::X86_64(_) => x86_64::result_test::ends_with_tested_syscall(code),
+            InsnDecoder::Aarch64 => {
+                let (words, _) = code.as_chunks::<4>();
+                let words = <[[u8; 4]; 3]>::try_from(words);
+                words.is_ok_and(|words| {
+                    aarch64::result_test::ends_with_tested_syscall(words.map(u32::from_le_bytes))
+                })
+            }
+        }
+    }
+
+    /// Whether a conditional branch is taken, if known: `tested` is how the value compares that was
+    /// last compared with zero, and `result` how the result register does.
+    #[must_use]
+    pub fn is_taken(
+        &self,
+        insn: &[u8],
+        tested: Option<Ordering>,
+        result: Option<Ordering>,
+    ) -> Option<bool> {
+        match self {
+            InsnDecoder::X86_64(_) => x86_64::result_test::is_taken(insn, tested?),
+            InsnDecoder::Aarch64 => {
+                let insn = u32::from_le_bytes(*insn.first_chunk()?);
+                aarch64::result_test::is_taken(insn, tested, result)
+            }
         }
     }
 }

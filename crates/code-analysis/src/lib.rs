@@ -48,7 +48,7 @@ mod transfer;
 pub mod value;
 pub mod verifier;
 
-pub use arch::Lifter;
+pub use arch::{InsnDecoder, Lifter};
 pub use code::{InsnId, LiftedCode};
 pub use dataflow::{
     Analysis, Analyzer, Assumptions, CfgEdge, Landing, NoAssumptions, StackHeightConflict,

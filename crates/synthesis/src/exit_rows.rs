@@ -2,9 +2,10 @@
 //!
 //! Some code has no table: trampolines made at run time, `.init` and `.fini`, the functions of
 //! `crtbegin.o`, and the instructions after the system call in the C library's `clone`. Where it is
-//! short, the remaining instructions show their effect on the stack. By the ABI, the stack pointer
-//! is at the return address when a function returns, and the registers that calls preserve have the
-//! caller's values. If the path reaches code with a table, the row there is the end of the path.
+//! short, the remaining instructions show their effect on the stack. By the ABI, the return address
+//! is at the stack pointer or in its register when a function returns, and the registers that calls
+//! preserve have the caller's values. If the path reaches code with a table, the row there is the
+//! end of the path.
 //!
 //! The code after a call may be another function's, if the callee never returns. So padding there,
 //! or code that makes a frame, ends a path.
@@ -12,10 +13,9 @@
 use core::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use unspool_code_analysis::Lifter;
+use unspool_code_analysis::InsnDecoder;
 use unspool_code_analysis::arch::AbiInfo;
-use unspool_code_analysis::op::{Flow, MEMORY_BIT, Op};
-use unspool_code_analysis::state::{REGISTERS, SCRATCH};
+use unspool_code_analysis::op::{Flow, MEMORY_BIT, Op, ReturnTarget};
 use unspool_rows::{
     Abi, CfaRule, CodeAddr, LoadBias, RaState, Register, RegisterRule, Registers, Row, RuntimeAddr,
     Vaddr,
@@ -33,8 +33,10 @@ pub trait RemainingCode {
 /// Finds the rows of frames by their exit paths, and remembers them.
 #[derive(Debug)]
 pub struct ExitRows {
-    lifter: Lifter,
+    decoder: InsnDecoder,
     return_address: Register,
+    /// Where return addresses may be signed, nothing says whether one is.
+    ra_state: RaState,
     /// Distinct rows.
     rows: Vec<Row<'static>>,
     known: HashMap<(ExitStart, Option<JumpTarget>), KnownExit>,
@@ -112,11 +114,11 @@ struct ExitStart {
     has_zero_frame_pointer: bool,
 }
 
-/// The register that returns the result of calls and system calls.
-const RESULT: u8 = 0;
+/// The size of the longest instruction of all architectures, in bytes.
+const MAX_INSN_BYTES: usize = 16;
 
-/// The longest instruction, in bytes.
-const MAX_INSN_BYTES: usize = 15;
+/// Registers have numbers below: up to the last vector register of AArch64 that calls preserve.
+const REGISTERS: usize = 80;
 
 /// The most frames whose code is followed as far as allowed, until [`ExitRows::forget`]: a tenth of
 /// a second for functions.
@@ -135,9 +137,14 @@ impl ExitRows {
     /// if the architecture is not supported.
     #[must_use]
     pub fn new(abi: Abi, max_path_insns: usize) -> Option<ExitRows> {
+        let spec = abi.arch.spec();
         Some(ExitRows {
-            lifter: Lifter::new(abi)?,
-            return_address: abi.arch.spec().return_address,
+            decoder: InsnDecoder::new(abi)?,
+            return_address: spec.return_address,
+            ra_state: match spec.ra_sign_state {
+                Some(_) => RaState::Signed,
+                None => RaState::Plain,
+            },
             rows: Vec::new(),
             known: HashMap::new(),
             max_path_insns,
@@ -163,9 +170,10 @@ impl ExitRows {
         text: &impl RemainingCode,
     ) -> Option<&Row<'static>> {
         let is_return = matches!(code, CodeAddr::Return(_));
-        let result = registers.get(Register(RESULT.into()));
+        let abi_info = self.decoder.abi_info();
+        let result = registers.get(Register(abi_info.result.into()));
         let result = result.filter(|_| !is_return);
-        let frame_pointer = registers.get(Register(self.lifter.abi_info().frame_pointer.into()));
+        let frame_pointer = registers.get(Register(abi_info.frame_pointer.into()));
         let start = ExitStart {
             address,
             is_return,
@@ -216,9 +224,11 @@ impl ExitRows {
         frame: &mut ExitFrame<'_>,
         text: &impl RemainingCode,
     ) -> Option<Row<'static>> {
-        let abi_info = self.lifter.abi_info();
-        let mut first = ExitPath::new(start);
-        first.tested = start.result.filter(|_| is_behind_test(start.address, text));
+        let abi_info = self.decoder.abi_info();
+        let mut first = ExitPath::new(start, abi_info);
+        first.tested = start
+            .result
+            .filter(|_| self.is_behind_test(start.address, text));
         if start.is_return {
             first.return_from_callee(abi_info);
         }
@@ -270,20 +280,21 @@ impl ExitRows {
         frame: &mut ExitFrame<'_>,
         text: &impl RemainingCode,
     ) -> PathStep {
-        let abi_info = self.lifter.abi_info();
+        let abi_info = self.decoder.abi_info();
         let arrival = core::mem::replace(&mut path.arrival, Arrival::FallsThrough);
         let mut row = Row::new(self.return_address);
         if text.row(path.address, &mut row) {
             // If an entry begins behind a call, the call never returns.
-            return match path.row_at_start(&row, abi_info) {
+            return match self.row_at_start(path, &row) {
                 Some(row) if arrival != Arrival::Returns => PathStep::Exit(Box::new(row)),
                 _ => PathStep::DeadEnd,
             };
         }
         let mut bytes = [0; MAX_INSN_BYTES];
-        let length = text.read(path.address, &mut bytes);
+        let window = bytes.get_mut(..usize::from(abi_info.max_insn_bytes));
+        let length = text.read(path.address, window.unwrap_or_default());
         let bytes = bytes.get(..length).unwrap_or_default();
-        let decoded = self.lifter.decode(bytes, path.address.0, &mut self.ops);
+        let decoded = self.decoder.decode(bytes, path.address.0, &mut self.ops);
         let Some(insn) = decoded else {
             return PathStep::DeadEnd;
         };
@@ -297,9 +308,13 @@ impl ExitRows {
         if arrival == Arrival::Returns && (insn.is_padding || self.ops.iter().any(makes_frame)) {
             return PathStep::DeadEnd;
         }
+        if self.ops.is_empty() && insn.flow.is_none() {
+            // Such as the mark of a target of indirect calls: the next may still make a frame.
+            path.arrival = arrival;
+        }
         let bytes = bytes.get(..insn.length).unwrap_or_default();
         if insn.flow.is_none() {
-            path.tested = path.result.filter(|_| tests_result(bytes));
+            path.tested = path.result.filter(|_| self.decoder.tests_result(bytes));
         }
         for op in &self.ops {
             if let Op::SystemCall { number } = op
@@ -320,7 +335,7 @@ impl ExitRows {
             Some(Flow::Jump(to)) => path.jump(Vaddr(to)),
             Some(Flow::Branch { to, .. }) => {
                 let to = Vaddr(to);
-                match path.tested.and_then(|tested| is_taken(bytes, tested)) {
+                match self.decoder.is_taken(bytes, path.tested, path.result) {
                     Some(true) => path.jump(to),
                     Some(false) => path.address = next,
                     None => {
@@ -342,18 +357,19 @@ impl ExitRows {
                     _ => JumpTarget::Unknown,
                 };
                 // A tail call by a word of memory.
-                let is_by_memory = register == SCRATCH && self.loads_word();
+                let is_by_memory = path.get(register) == PathValue::GlobalWord;
                 return match target {
                     JumpTarget::Code(to) => {
                         path.jump(to);
                         PathStep::Next(None)
                     }
-                    JumpTarget::Elsewhere => self.returned(path),
-                    JumpTarget::Unknown if is_by_memory => self.returned(path),
-                    JumpTarget::Unknown => PathStep::DeadEnd,
+                    JumpTarget::Unknown if !is_by_memory => PathStep::DeadEnd,
+                    JumpTarget::Elsewhere | JumpTarget::Unknown => {
+                        self.returned(path, abi_info.return_target_of_call())
+                    }
                 };
             }
-            Some(Flow::Return { pops: 0, .. }) => return self.returned(path),
+            Some(Flow::Return { pops: 0, to }) => return self.returned(path, to),
             Some(Flow::Return { .. } | Flow::Resume(_) | Flow::Trap | Flow::Unknown) => {
                 return PathStep::DeadEnd;
             }
@@ -361,79 +377,79 @@ impl ExitRows {
         PathStep::Next(None)
     }
 
-    /// Whether the last instruction loads a word at a fixed address.
-    fn loads_word(&self) -> bool {
-        matches!(self.ops.as_slice(), [Op::Address { .. }, Op::Load { .. }])
-    }
-
-    /// The end of a path at which the return address is on top of the stack.
-    fn returned(&self, path: &ExitPath) -> PathStep {
-        let abi_info = self.lifter.abi_info();
+    /// The end of a path that returns to an address on top of the stack, or in a register.
+    fn returned(&self, path: &ExitPath, to: ReturnTarget) -> PathStep {
+        let abi_info = self.decoder.abi_info();
         let size = i64::from(abi_info.call_pushes);
         let mut row = Row::new(self.return_address);
         row.cfa = CfaRule::RegisterOffset {
             register: Register(abi_info.stack_pointer.into()),
             offset: size,
         };
-        let rule = RegisterRule::Offset(-size);
+        let rule = match to {
+            ReturnTarget::Stack => RegisterRule::Offset(-size),
+            ReturnTarget::Register(register) => RegisterRule::Register(Register(register.into())),
+        };
         let set = row.set_rule(self.return_address, Some(rule));
-        let row = set.ok().and_then(|_| path.row_at_start(&row, abi_info));
+        let row = set.ok().and_then(|_| self.row_at_start(path, &row));
         row.map_or(PathStep::DeadEnd, |row| PathStep::Exit(Box::new(row)))
+    }
+
+    /// Whether the code before an address is a system call, the comparison of its result, and at
+    /// most one conditional branch.
+    fn is_behind_test(&self, address: Vaddr, text: &impl RemainingCode) -> bool {
+        let mut before = [0; InsnDecoder::TEST_BYTES];
+        let start = address.0.wrapping_sub(before.len() as u64);
+        text.read(Vaddr(start), &mut before) == before.len()
+            && self.decoder.ends_with_tested_syscall(&before)
+    }
+
+    /// The row at a path's start that means the same as a row at its end.
+    fn row_at_start(&self, path: &ExitPath, end: &Row<'_>) -> Option<Row<'static>> {
+        let abi_info = self.decoder.abi_info();
+        let mut made = Row::new(end.return_address);
+        if end.is_outermost() {
+            let rule = Some(RegisterRule::Undefined);
+            made.set_rule(end.return_address, rule).ok()?;
+            return Some(made);
+        }
+        let CfaRule::RegisterOffset { register, offset } = end.cfa else {
+            return None;
+        };
+        let register = u8::try_from(register.0).ok()?;
+        let PathValue::Start(cfa) = path.get(register).plus(offset) else {
+            return None;
+        };
+        // The return address is on the stack already.
+        let is_below =
+            cfa.register == abi_info.stack_pointer && cfa.offset < i64::from(abi_info.call_pushes);
+        if is_below || end.signal_frame {
+            return None;
+        }
+        made.cfa = CfaRule::RegisterOffset {
+            register: Register(cfa.register.into()),
+            offset: cfa.offset,
+        };
+        made.ra_state = self.ra_state;
+        let preserved = abi_info.preserved.iter();
+        for register in preserved.map(|register| Register((*register).into())) {
+            let rule = path.rule_at_start(register, end, cfa, abi_info);
+            made.set_rule(register, Some(rule)).ok()?;
+        }
+        let rule = path.rule_at_start(end.return_address, end, cfa, abi_info);
+        made.set_rule(end.return_address, Some(rule)).ok()?;
+        let is_known = match rule {
+            RegisterRule::Offset(_) => true,
+            RegisterRule::SameValue | RegisterRule::Register(_) => abi_info.call_pushes == 0,
+            _ => false,
+        };
+        is_known.then_some(made)
     }
 }
 
 /// Whether two ends of paths have the same caller. Registers may differ: the ABI makes each right.
 fn agree(a: &Row<'_>, b: &Row<'_>) -> bool {
     a.cfa == b.cfa && a.rule(a.return_address) == b.rule(b.return_address)
-}
-
-/// Whether an instruction compares the result register with zero: `test %rax, %rax`, and for the
-/// low half, `test %eax, %eax`.
-fn tests_result(insn: &[u8]) -> bool {
-    matches!(insn, [0x48, 0x85, 0xc0] | [0x85, 0xc0])
-}
-
-/// Whether the code before an address is a system call, the comparison of its result, and at most
-/// one conditional jump: the flags are of that comparison still.
-fn is_behind_test(address: Vaddr, text: &impl RemainingCode) -> bool {
-    // The longest: syscall, test %rax, %rax, jcc with 32 bits.
-    let mut bytes = [0; 11];
-    let start = address.0.wrapping_sub(bytes.len() as u64);
-    if text.read(Vaddr(start), &mut bytes) < bytes.len() {
-        return false;
-    }
-    let is_test = |code: &[u8]| {
-        let calls = |test: &[u8]| test.ends_with(&[0x0f, 0x05]);
-        let wide = code.strip_suffix(&[0x48, 0x85, 0xc0]);
-        wide.or(code.strip_suffix(&[0x85, 0xc0])).is_some_and(calls)
-    };
-    match &bytes {
-        [before @ .., 0x0f, 0x80..=0x8f, _, _, _, _] if is_test(before) => true,
-        [before @ .., 0x70..=0x7f, _] if is_test(before) => true,
-        before => is_test(before),
-    }
-}
-
-/// Whether a conditional jump after a comparison with zero is taken, if its condition is known
-/// (Intel SDM, volume 2, "Jcc").
-fn is_taken(insn: &[u8], tested: Ordering) -> Option<bool> {
-    let condition = match insn {
-        [opcode @ 0x70..=0x7f, ..] | [0x0f, opcode @ 0x80..=0x8f, ..] => opcode & 0xf,
-        _ => return None,
-    };
-    match condition {
-        // e, ne
-        0x4 => Some(tested.is_eq()),
-        0x5 => Some(tested.is_ne()),
-        // s, l
-        0x8 | 0xc => Some(tested.is_lt()),
-        // ns, ge
-        0x9 | 0xd => Some(tested.is_ge()),
-        // le, g
-        0xe => Some(tested.is_le()),
-        0xf => Some(tested.is_gt()),
-        _ => None,
-    }
 }
 
 /// The result of an instruction on a path.
@@ -473,6 +489,8 @@ enum PathValue {
     Saved(Slot),
     /// A number.
     Number(u64),
+    /// A word of memory at a fixed address.
+    GlobalWord,
     Unknown,
 }
 
@@ -497,6 +515,7 @@ impl PathValue {
 struct ExitPath {
     address: Vaddr,
     arrival: Arrival,
+    result_register: u8,
     registers: [PathValue; REGISTERS],
     /// Words that the path has stored.
     stores: Vec<(Slot, PathValue)>,
@@ -507,7 +526,7 @@ struct ExitPath {
 }
 
 impl ExitPath {
-    fn new(start: ExitStart) -> ExitPath {
+    fn new(start: ExitStart, abi_info: &AbiInfo) -> ExitPath {
         let mut registers = [PathValue::Unknown; REGISTERS];
         for (register, value) in (0..).zip(&mut registers) {
             *value = PathValue::Start(Slot {
@@ -518,6 +537,7 @@ impl ExitPath {
         ExitPath {
             address: start.address,
             arrival: Arrival::FallsThrough,
+            result_register: abi_info.result,
             registers,
             stores: Vec::new(),
             result: start.result,
@@ -531,7 +551,7 @@ impl ExitPath {
     }
 
     fn set(&mut self, register: u8, value: PathValue) {
-        if register == RESULT {
+        if register == self.result_register {
             self.result = None;
         }
         if let Some(slot) = self.registers.get_mut(usize::from(register)) {
@@ -545,7 +565,7 @@ impl ExitPath {
     }
 
     fn forget(&mut self, registers: u64) {
-        for register in (0..).take(REGISTERS) {
+        for register in 0..64 {
             if registers >> register & 1 != 0 {
                 self.set(register, PathValue::Unknown);
             }
@@ -580,10 +600,12 @@ impl ExitPath {
             Op::Load { to, base, offset } => {
                 let value = match self.get(base).plus(offset.into()) {
                     PathValue::Start(slot) => self.load(slot, abi_info),
+                    PathValue::Number(_) => PathValue::GlobalWord,
                     _ => PathValue::Unknown,
                 };
                 self.set(to, value);
             }
+            Op::Unknown { to } => self.set(to, PathValue::Unknown),
             Op::Store { base, offset, from } => self.store(base, offset, self.get(from)),
             Op::Overwrite { base, offset, .. } => self.store(base, offset, PathValue::Unknown),
             // Who has yet to make the system call is not the new thread.
@@ -617,41 +639,6 @@ impl ExitPath {
         if let PathValue::Start(slot) = self.get(base).plus(offset.into()) {
             self.stores.push((slot, value));
         }
-    }
-
-    /// The row at the path's start that means the same as a row at its end.
-    fn row_at_start(&self, end: &Row<'_>, abi_info: &AbiInfo) -> Option<Row<'static>> {
-        let mut made = Row::new(end.return_address);
-        if end.is_outermost() {
-            let rule = Some(RegisterRule::Undefined);
-            made.set_rule(end.return_address, rule).ok()?;
-            return Some(made);
-        }
-        let CfaRule::RegisterOffset { register, offset } = end.cfa else {
-            return None;
-        };
-        let register = u8::try_from(register.0).ok()?;
-        let PathValue::Start(cfa) = self.get(register).plus(offset) else {
-            return None;
-        };
-        // The return address is on the stack already.
-        let is_below =
-            cfa.register == abi_info.stack_pointer && cfa.offset < i64::from(abi_info.call_pushes);
-        if is_below || end.signal_frame || end.ra_state != RaState::Plain {
-            return None;
-        }
-        made.cfa = CfaRule::RegisterOffset {
-            register: Register(cfa.register.into()),
-            offset: cfa.offset,
-        };
-        let preserved = abi_info.preserved.iter();
-        for register in preserved.map(|register| Register((*register).into())) {
-            let rule = self.rule_at_start(register, end, cfa, abi_info);
-            made.set_rule(register, Some(rule)).ok()?;
-        }
-        let rule = self.rule_at_start(end.return_address, end, cfa, abi_info);
-        made.set_rule(end.return_address, Some(rule)).ok()?;
-        matches!(rule, RegisterRule::Offset(_)).then_some(made)
     }
 
     fn rule_at_start(

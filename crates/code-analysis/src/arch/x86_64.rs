@@ -23,6 +23,7 @@ mod insns;
 mod lift;
 pub(crate) mod lift_side_effects;
 mod operands;
+pub(super) mod result_test;
 mod write_sets;
 
 use control::{flow, scan_taken_address};
@@ -49,6 +50,8 @@ pub static SYSV_ABI: AbiInfo = AbiInfo {
     stack_pointer: RSP,
     return_address: 16,
     machine_registers: 16,
+    result: RAX,
+    max_insn_bytes: 15,
     preserved: &[3, RBP, 12, 13, 14, 15],
     // rax rdx rcx rsi rdi r8 r9 r10 r11
     clobbered: 0b1111_0011_0111,

@@ -2,6 +2,7 @@
 //! and bytes that are not code.
 #![cfg(test)]
 
+mod aarch64;
 mod disassembly;
 mod hostile;
 mod lifting;
