@@ -1,12 +1,13 @@
 //! The general registers in the kernel's layout of `NT_PRSTATUS`, for ptrace (`PTRACE_GETREGSET`)
 //! and core files alike: `struct user_regs_struct` of x86-64 and `struct user_pt_regs` of AArch64.
 //! Each is an array of 8-byte words. Also the vector registers in `NT_PRFPREG`: `struct
-//! user_i387_struct`, and `struct user_fpsimd_state`.
+//! user_i387_struct`, and `struct user_fpsimd_state`; and in `NT_ARM_SVE`, which gdb's core files
+//! have instead where the processor has SVE.
 
 use unspool_rows::{Arch, Memory, Register, Registers, RuntimeAddr};
 
 use crate::Thread;
-use crate::little_endian::u64_at;
+use crate::little_endian::{u16_at, u64_at};
 
 mod aarch64;
 mod x86_64;
@@ -30,6 +31,8 @@ pub(crate) struct RegisterLayout {
     vectors: VectorLayout,
     /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` gives its bits.
     pub(crate) has_pac_mask: bool,
+    /// Vector registers may be in `NT_ARM_SVE`.
+    pub(crate) has_scalable_vectors: bool,
 }
 
 /// How a thread's current system call is known.
@@ -112,13 +115,32 @@ impl RegisterLayout {
     /// Adds the low 8 bytes of the vector registers in a block of `NT_PRFPREG`; a short block has
     /// fewer.
     pub(crate) fn decode_vectors(&self, block: &[u8], registers: &mut Registers) {
-        let VectorLayout {
-            offset,
-            first,
-            count,
-        } = self.vectors;
+        self.decode_vectors_from(block, self.vectors.offset, 16, registers);
+    }
+
+    /// The same of a block of `NT_ARM_SVE`: behind a `struct user_sve_header` are the vectors of
+    /// SVE, or of FP/SIMD where a thread has not used SVE (Documentation/arch/arm64/sve.rst).
+    pub(crate) fn decode_scalable_vectors(&self, block: &[u8], registers: &mut Registers) {
+        const HEADER_BYTES: usize = 16;
+        const IS_SVE: u16 = 1;
+        let (Some(length), Some(flags)) = (u16_at(block, 8), u16_at(block, 12)) else {
+            return;
+        };
+        let size = if flags & IS_SVE == 0 { 16 } else { length };
+        self.decode_vectors_from(block, HEADER_BYTES, size, registers);
+    }
+
+    fn decode_vectors_from(
+        &self,
+        block: &[u8],
+        offset: usize,
+        size: u16,
+        registers: &mut Registers,
+    ) {
+        let VectorLayout { first, count, .. } = self.vectors;
         for nth in 0..count {
-            if let Some(low) = u64_at(block, offset + 16 * usize::from(nth)) {
+            let at = offset + usize::from(size) * usize::from(nth);
+            if let Some(low) = u64_at(block, at) {
                 registers.set(Register(first + nth), low);
             }
         }
@@ -209,6 +231,18 @@ mod tests {
         let mut registers = Registers::new();
         x86_64::LAYOUT.decode_vectors(&[1; 176], &mut registers);
         assert_eq!(registers.iter().count(), 1, "of a block that is cut");
+    }
+
+    #[test]
+    fn vectors_of_sve_are_as_long_as_its_header_says() {
+        for (is_sve, second) in [(1, 16 + 64), (0, 16 + 16)] {
+            let mut block = [0; 16 + 32 * 64];
+            (block[8], block[12], block[second]) = (64, is_sve, 7);
+            let mut registers = Registers::new();
+            aarch64::LAYOUT.decode_scalable_vectors(&block, &mut registers);
+            let set: Vec<_> = registers.iter().filter(|(_, value)| *value != 0).collect();
+            assert_eq!(set, [(Register(65), 7)]);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The notes of a core file: threads, the signal, the mapped files (core(5), `elfcore.h`).
 
-use unspool_rows::Arch;
+use unspool_rows::{Arch, Registers};
 
 use super::{CoreProblem, ProcessInfo};
 use crate::little_endian::{i32_at, u16_at, u32_at, u64_at};
@@ -14,6 +14,7 @@ const NT_PRPSINFO: u32 = 3;
 const NT_AUXV: u32 = 6;
 const NT_FILE: u32 = 0x4649_4c45;
 const NT_SIGINFO: u32 = 0x5349_4749;
+const NT_ARM_SVE: u32 = 0x405;
 const NT_ARM_PAC_MASK: u32 = 0x406;
 
 /// `struct elf_prstatus`: `pr_cursig`, `pr_pid` and `pr_reg`, the same on both architectures.
@@ -95,10 +96,14 @@ impl CoreNotes {
                 complete.ok_or(bad("NT_PRSTATUS", expected))
             }
             (b"CORE", NT_PRFPREG) => {
-                // It follows its thread's.
-                let last = self.threads.last_mut();
-                if let Some(Ok(registers)) = last.map(|thread| thread.registers.as_mut()) {
+                if let Some(registers) = self.last_registers() {
                     layout.decode_vectors(note.desc, registers);
+                }
+                Ok(())
+            }
+            (b"LINUX", NT_ARM_SVE) if layout.has_scalable_vectors => {
+                if let Some(registers) = self.last_registers() {
+                    layout.decode_scalable_vectors(note.desc, registers);
                 }
                 Ok(())
             }
@@ -127,6 +132,11 @@ impl CoreNotes {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The registers of the last thread, which a note of vector registers follows.
+    fn last_registers(&mut self) -> Option<&mut Registers> {
+        self.threads.last_mut()?.registers.as_mut().ok()
     }
 
     /// Adds a thread if its id can be read; `None` if the note does not have the right size.

@@ -59,4 +59,5 @@ pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
         count: 32,
     },
     has_pac_mask: true,
+    has_scalable_vectors: true,
 };

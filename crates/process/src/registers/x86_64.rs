@@ -43,4 +43,5 @@ pub(super) static LAYOUT: RegisterLayout = RegisterLayout {
         count: 16,
     },
     has_pac_mask: false,
+    has_scalable_vectors: false,
 };
