@@ -360,8 +360,14 @@ impl Cursor {
             _ if module.entry == Some(found.entry_start) => return Err(End::EntryPoint),
             // A function that has made a call has saved its return address somewhere. A link
             // register without a rule holds the call's return address, and would lead back to here.
+            // If no call leads to here, the stack's creator put the address at the base.
             None if matches!(self.frame.code, CodeAddr::Return(_)) => {
-                return Err(End::Step(StepError::NoReturnAddress));
+                let address = self.frame.code.address();
+                return Err(if self.follows_call(address, memory) == Some(false) {
+                    End::EntryPoint
+                } else {
+                    End::Step(StepError::NoReturnAddress)
+                });
             }
             Some(RegisterRule::Undefined) => return Err(End::Outermost),
             _ => {}

@@ -13,6 +13,7 @@ use crate::modules::Modules;
 
 const FP: Register = Register(29);
 const LR: Register = Register(30);
+const SP: Register = Register(31);
 const PC: Register = Register(32);
 
 pub(super) fn guess(
@@ -22,7 +23,20 @@ pub(super) fn guess(
 ) -> Result<Guess, NoGuess> {
     trampoline(frame, memory)
         .or_else(|none| none.or(|| bad_call(frame, modules).ok_or(NoGuess::Implausible)))
-        .or_else(|none| none.or(|| frame_record(frame, FP, memory)))
+        .or_else(|none| none.or(|| by_record(frame, memory)))
+}
+
+/// The caller by the frame record, which may be anywhere in the frame. It does not say where the
+/// frame ends: if the caller's own record is at the bottom of its frame, as gcc makes it, then
+/// there.
+fn by_record(frame: &FrameState, memory: &(impl Memory + ?Sized)) -> Result<Guess, NoGuess> {
+    let mut guess = frame_record(frame, FP, memory)?;
+    let bottom = guess.registers.get(FP).map(RuntimeAddr);
+    if let Some(bottom) = bottom.filter(|at| at.0 % 16 == 0 && *at > guess.cfa) {
+        guess.cfa = bottom;
+        guess.registers.set(SP, bottom.0);
+    }
+    Ok(guess)
 }
 
 fn bad_call<S: Modules + ?Sized>(frame: &FrameState, modules: &S) -> Option<Guess> {
