@@ -6,52 +6,20 @@
 //! instructions before the program counter show which register.
 
 use unspool_rows::memory::{Unreadable, UnreadableReason};
-use unspool_rows::{Arch, CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_rows::{CodeAddr, Memory, RuntimeAddr};
 use unspool_unwind::{InnermostFrame as _, WalkResult};
 
 use crate::address_space::ProcessSpace;
 use crate::stack_extension::SplicePoint;
 use crate::unwinder::SampleTop;
 
-/// The most registers that a function pops, and the size of that code with a prefix each, in bytes.
-const MAX_POPPED_REGISTERS: usize = 8;
-const MAX_POP_CODE_BYTES: usize = 2 * MAX_POPPED_REGISTERS;
+mod popped;
 
 /// Memory further from the stack pointer is not part of the same stack.
 ///
 /// A copy shorter than requested does not prove that the stack ends there. The kernel does not copy
 /// untouched pages, and large frames contain some.
 const MAX_STACK_BYTES: u64 = 16 << 20;
-
-/// The registers that x86-64 code pops in its epilogue, the last one first.
-fn pops_before(code: &[u8]) -> impl Iterator<Item = Register> {
-    /// The DWARF numbers of registers by their numbers in instructions, without the eight that need
-    /// a prefix.
-    const NUMBERED: [u16; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
-    const POP: u8 = 0x58;
-    const PREFIX: u8 = 0x41;
-    const LEAVE: u8 = 0xc9;
-    let mut rest = code;
-    std::iter::from_fn(move || {
-        let (last, before) = rest.split_last()?;
-        if *last == LEAVE {
-            // It pops the frame pointer, and the instruction before it moved the stack pointer.
-            rest = &[];
-            return Some(Register(6));
-        }
-        let number = last.checked_sub(POP).filter(|number| *number < 8)?;
-        match before.split_last() {
-            Some((&PREFIX, before)) => {
-                rest = before;
-                Some(Register(u16::from(number) + 8))
-            }
-            _ => {
-                rest = before;
-                NUMBERED.get(usize::from(number)).copied().map(Register)
-            }
-        }
-    })
-}
 
 /// The memory of a thread when it was sampled.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +62,7 @@ impl<'s> StackCopy<'s> {
         Some(SplicePoint {
             space: self.space,
             code,
-            slot: walk.stack_pointer?.0.checked_sub(8)?,
+            slot: walk.code_at?.0,
             pac_mask: self.top.pac_mask(),
         })
     }
@@ -110,24 +78,13 @@ impl<'s> StackCopy<'s> {
     /// The word at an address below the stack pointer, if it was popped just before.
     #[cold]
     fn popped(&self, addr: u64) -> Option<u64> {
-        if self.top.abi().arch != Arch::X86_64 {
-            return None;
-        }
         let below = self.start.checked_sub(addr)?;
-        let back = usize::try_from(below / 8).ok()?;
-        if !below.is_multiple_of(8) || back > MAX_POPPED_REGISTERS {
-            return None;
-        }
-        let before = self
-            .top
-            .code()
-            .address()
-            .0
-            .checked_sub(MAX_POP_CODE_BYTES as u64)?;
+        let code = self.top.code().address().0;
+        let before = code.checked_sub(popped::MAX_CODE_BYTES as u64)?;
         let code = self
             .space
-            .code_in_file(RuntimeAddr(before), MAX_POP_CODE_BYTES)?;
-        let register = pops_before(code).nth(back.checked_sub(1)?)?;
+            .code_in_file(RuntimeAddr(before), popped::MAX_CODE_BYTES)?;
+        let register = popped::register(self.top.abi().arch, code, below)?;
         self.top.register(register)
     }
 
@@ -179,30 +136,5 @@ impl Memory for StackCopy<'_> {
         let length = usize::try_from(below).ok()?.checked_add(8)?;
         let words = self.bytes.get(end.checked_sub(length)?..end)?;
         Some([*words.last_chunk()?, *words.first_chunk()?])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use unspool_rows::Register;
-
-    use super::pops_before;
-
-    fn registers(code: &[u8]) -> Vec<u16> {
-        pops_before(code).map(|Register(number)| number).collect()
-    }
-
-    /// Epilogues as `objdump` shows them.
-    #[test]
-    fn the_last_registers_that_were_popped() {
-        // add $0x38,%rsp; pop %rbx; pop %rbp; pop %r12; pop %r13
-        let code = [0x48, 0x83, 0xc4, 0x38, 0x5b, 0x5d, 0x41, 0x5c, 0x41, 0x5d];
-        assert_eq!(registers(&code), [13, 12, 6, 3]);
-        // lea -0x28(%rbp),%rsp; pop %rbx
-        assert_eq!(registers(&[0x48, 0x8d, 0x65, 0xd8, 0x5b]), [3]);
-        // mov %rbp,%rsp; leave
-        assert_eq!(registers(&[0x5d, 0xc9]), [6]);
-        // nop
-        assert!(registers(&[0x5d, 0x90]).is_empty());
     }
 }

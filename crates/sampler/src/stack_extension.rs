@@ -2,7 +2,7 @@
 //!
 //! The outer part was in an earlier copy of the same thread, if its stack grew step by step. Or it
 //! is still in the thread's memory when the sample is processed. The outermost frame in the copy
-//! shows whether it is the same stack. Below that frame is the return address of its callee. If the
+//! shows whether it is the same stack. Its callee's frame has the return address into it. If the
 //! other memory has a return address into the same function there, it has a frame of that function
 //! at the same height of the stack. Then the memory above it is taken for the part that was not
 //! copied.
@@ -68,7 +68,7 @@ pub(crate) struct SplicePoint<'s> {
     pub(crate) space: &'s ProcessSpace,
     /// The code address of the frame.
     pub(crate) code: CodeAddr,
-    /// The address of the return address into the frame, or where it would be.
+    /// The address of the return address into the frame.
     pub(crate) slot: u64,
     /// The bits of the return address that may hold a signature.
     pub(crate) pac_mask: u64,

@@ -21,6 +21,8 @@ use crate::modules::{Module, ModuleRow, Modules, NativeTarget, NativeUnwinder};
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
     frame: FrameState,
+    /// The address where the last step read the frame's code address, if it did.
+    code_at: Option<RuntimeAddr>,
     pub(crate) loop_guard: LoopGuard,
 }
 
@@ -87,6 +89,7 @@ impl Cursor {
                 registers,
                 pac_mask: 0,
             },
+            code_at: None,
             loop_guard: LoopGuard::default(),
         }
     }
@@ -95,6 +98,11 @@ impl Cursor {
     pub(crate) fn move_to(&mut self, code: CodeAddr, registers: Registers) {
         self.frame.code = code;
         self.frame.registers = registers;
+    }
+
+    /// The address where the last step read the frame's code address, if it did.
+    pub(crate) fn code_at(&self) -> Option<RuntimeAddr> {
+        self.code_at
     }
 
     /// Sets the bits of a code address that hold a pointer authentication code (AArch64).
@@ -234,6 +242,7 @@ impl Cursor {
             }
         }
         self.frame.code = caller.code;
+        self.code_at = caller.read;
         put(&mut self.frame.registers);
         Step::Caller(step_info)
     }

@@ -82,10 +82,10 @@ pub struct WalkResult {
     pub interrupted: usize,
     /// Why the walk ended.
     pub end: End,
-    /// The stack pointer in the outermost frame found, if the walk ended because something of that
-    /// frame was unavailable. The frame's address was read just below it, except for the innermost
-    /// frame.
-    pub stack_pointer: Option<RuntimeAddr>,
+    /// Where the address of the outermost frame was read, if the walk ended because something of
+    /// that frame was unavailable. For the innermost frame, which has its address in a register, it
+    /// means nothing.
+    pub code_at: Option<RuntimeAddr>,
     /// The cost of the walk.
     pub stats: WalkStats,
 }
@@ -196,7 +196,7 @@ impl<'r> Walker<'r> {
             learned_of: [ModuleSlot(0); 4],
             slow: None,
             has_fallen: false,
-            ended_at: None,
+            code_at: None,
             stats: WalkStats::default(),
         };
         let end = run.walk(top);
@@ -206,7 +206,7 @@ impl<'r> Walker<'r> {
             synthesized: run.frames.synthesized,
             interrupted: run.frames.interrupted,
             end,
-            stack_pointer: run.ended_at.map(RuntimeAddr),
+            code_at: run.code_at,
             stats: run.stats,
         }
     }
@@ -333,8 +333,8 @@ struct WalkRun<'w, 'r, S: ?Sized, M: ?Sized, R> {
     /// Whether a rule has led from the stack of a signal handler to one below it: the cursor
     /// prevents that this repeats forever.
     has_fallen: bool,
-    /// The stack pointer in the frame where the cursor stopped.
-    ended_at: Option<u64>,
+    /// Where the code address was read of the frame where the cursor stopped.
+    code_at: Option<RuntimeAddr>,
     stats: WalkStats,
 }
 
@@ -402,7 +402,7 @@ where
             (code, frame) = match self.step_by_cursor(code, frame) {
                 Some(Ok(caller)) => caller,
                 Some(Err(end)) => {
-                    self.ended_at = Some(frame.stack_pointer);
+                    self.code_at = self.slow.as_ref().and_then(code_at);
                     return end;
                 }
                 None => return self.with_all_registers(top),
@@ -745,12 +745,23 @@ where
                     self.frames.interrupted += usize::from(found.signal_frame);
                 }
                 Step::End(end) => {
-                    let spec = abi.arch.spec();
-                    self.ended_at = cursor.registers().get(spec.stack_pointer);
+                    self.code_at = code_at(&cursor);
                     return end;
                 }
             }
         }
+    }
+}
+
+/// Where the code address of a cursor's frame was read. Calls that push it leave it below the stack
+/// pointer; rules, which are for these only, do not move the cursor.
+fn code_at(cursor: &Cursor) -> Option<RuntimeAddr> {
+    let spec = cursor.abi().arch.spec();
+    if spec.return_address == spec.pc {
+        let stack_pointer = cursor.stack_pointer()?;
+        stack_pointer.0.checked_sub(8).map(RuntimeAddr)
+    } else {
+        cursor.code_at()
     }
 }
 

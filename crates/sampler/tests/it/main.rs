@@ -73,11 +73,18 @@ int main(int count, char **words) {
 const AT_AN_END: &str = r#"
 #include <unistd.h>
 void leaf(char *buffer, int unused, int unused_too, unsigned long count);
-__asm__(".text; .globl leaf; .type leaf,@function; leaf: .cfi_startproc\n"
+__asm__(".text; .globl leaf; .type leaf,%function; leaf: .cfi_startproc\n"
+#ifdef __aarch64__
+        "stp x29, x30, [sp, #-16]!; .cfi_def_cfa_offset 16; .cfi_offset 29, -16; .cfi_offset 30, -8\n"
+        "mov x29, #0x55\n"
+        "ldp x29, x30, [sp], #16; .cfi_def_cfa_offset 0\n"
+        "1: .rept 8; nop; .endr; b 1b\n"
+#else
         "push %rbp; .cfi_def_cfa_offset 16; .cfi_offset %rbp, -16\n"
         "mov $0x55, %ebp; xor %eax, %eax\n"
         "pop %rbp; .cfi_def_cfa_offset 8\n"
         "rep stosb; .cfi_restore %rbp\n"
+#endif
         "ret; .cfi_endproc; .size leaf, . - leaf");
 char buffer[1 << 16];
 __attribute__((noinline, optimize("no-omit-frame-pointer"))) void narrow(void) {
@@ -629,8 +636,8 @@ fn without_table(instructions: &str) -> String {
         r#"
 #include <unistd.h>
 void leaf(char *buffer, int unused, int unused_too, unsigned long count);
-__asm__(".text; .globl leaf; .type leaf,@function; leaf: {instructions}; .size leaf, . - leaf;"
-        ".globl last; .type last,@function; last: .cfi_startproc; ret; .cfi_endproc; .size last, . - last");
+__asm__(".text; .globl leaf; .type leaf,%function; leaf: {instructions}; .size leaf, . - leaf;"
+        ".globl last; .type last,%function; last: .cfi_startproc; ret; .cfi_endproc; .size last, . - last");
 char buffer[1 << 16];
 __attribute__((noinline)) void narrow(void) {{
     for (;;) leaf(buffer, 0, 0, sizeof buffer);
@@ -646,6 +653,20 @@ int main(void) {{
 
 #[test]
 fn exit_paths_of_code_without_a_table() {
+    #[cfg(target_arch = "aarch64")]
+    let bodies = [
+        "1: strb wzr, [x0], #1; subs x3, x3, #1; b.ne 1b; ret",
+        "stp x29, x30, [sp, #-32]!; mov x29, #7; str x19, [sp, #16]; sub sp, sp, #32; \
+         1: strb wzr, [x0], #1; subs x3, x3, #1; b.ne 1b; \
+         add sp, sp, #32; ldr x19, [sp, #16]; ldp x29, x30, [sp], #32; ret",
+        "paciasp; stp x29, x30, [sp, #-64]!; mov x29, sp; \
+         1: strb wzr, [x0], #1; subs x3, x3, #1; b.ne 1b; \
+         mov sp, x29; ldp x29, x30, [sp], #64; autiasp; ret",
+        "stp x29, x30, [sp, #-32]!; mov x29, sp; str x20, [sp, #16]; \
+         1: strb wzr, [x0], #1; subs x3, x3, #1; b.ne 1b; \
+         cbz x0, 2f; ldr x20, [sp, #16]; ldp x29, x30, [sp], #32; b last; 2: bl abort",
+    ];
+    #[cfg(target_arch = "x86_64")]
     let bodies = [
         "rep stosb; ret",
         "push %rbp; mov $7, %ebp; push %rbx; sub $24, %rsp; rep stosb; \
@@ -679,8 +700,13 @@ const TRAMPOLINES: &str = r#"
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __aarch64__
+/* stp x29, x30, [sp, #-16]!; blr x3; ldp x29, x30, [sp], #16; ret */
+static const unsigned CODE[] = {0xa9bf7bfd, 0xd63f0060, 0xa8c17bfd, 0xd65f03c0};
+#else
 /* sub $8, %rsp; call *%rcx; add $8, %rsp; ret */
 static const unsigned char CODE[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3};
+#endif
 enum { DEPTH = 20 };
 typedef int function(int left, long, long, void *callee);
 static unsigned char *code;
@@ -696,6 +722,7 @@ __attribute__((noinline)) int narrow(int left, long a, long b, void *callee) {
 int main(void) {
     code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (int n = 0; n < 8; n++) memcpy(code + 16 * n, CODE, sizeof CODE);
+    __builtin___clear_cache((char *)code, (char *)code + 128);
     alarm(1);
     return narrow(DEPTH, 0, 0, (void *)narrow);
 }
@@ -931,10 +958,12 @@ fn samples_without_callers_are_samples() {
 }
 
 /// Runs forever, as a 32-bit program.
+#[cfg(target_arch = "x86_64")]
 const BUSY_32: &str = r#"
 __asm__(".globl _start; _start: 1: incl %eax; jmp 1b; .size _start, . - _start");
 "#;
 
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_32_bit_process_is_recorded_without_callers() {
     let flags = ["-m32", "-nostdlib", "-static", "-no-pie"];
@@ -1084,15 +1113,24 @@ volatile unsigned long sink;
 __attribute__((noinline)) void leaf(void) { for (;;) sink++; }
 __attribute__((noinline)) void narrow(void) { leaf(); sink++; }
 void base(void);
-__asm__(".text; .globl base; .type base,@function; .balign 16; base: .cfi_startproc\n"
-        "nop; call abort; nop; .cfi_endproc; .size base, . - base");
+#ifdef __aarch64__
+#define CALL "bl"
+#else
+#define CALL "call"
+#endif
+__asm__(".text; .globl base; .type base,%function; .balign 16; base: .cfi_startproc\n"
+        "nop; " CALL " abort; nop; .cfi_endproc; .size base, . - base");
 static char stack[1 << 16];
 int main(int count, char **words) {
     alarm(1);
     if (count > 1) {
         uintptr_t *top = (uintptr_t *)(stack + sizeof stack) - 4;
+#ifdef __aarch64__
+        __asm__ volatile("mov sp, %0; mov x30, %1; b narrow" : : "r"(top), "r"(base + 4) : "memory", "x30");
+#else
         top[1] = (uintptr_t)base + 1;
         __asm__ volatile("lea 8(%0), %%rsp; jmp narrow" : : "r"(top) : "memory");
+#endif
         __builtin_unreachable();
     }
     ucontext_t back, there;
