@@ -2,10 +2,12 @@
 //! its memory, and the file's size.
 //!
 //! `cargo bench -p unspool-bench --bench page -- [PROFILE…]`. Without files, it makes two: 20,000
-//! and a million samples of 60 frames, of which 8 are new each time. Each of 2,000 functions, with
-//! names of some 70 letters, calls 16 others. The browser runs already. The first frame of a blank page, from disk,
-//! is subtracted. Both share the machine's processors with the command.
+//! and a million samples of 60 frames (`large.rs`). The browser runs already. The first frame of a
+//! blank page, from disk, is subtracted. Both share the machine's processors with the command.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+#[path = "../../crates/profile/tests/it/large.rs"]
+mod large;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter};
@@ -15,21 +17,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use serde_json::json;
-use unspool_bench::{Random, Scratch, median, unspool};
-use unspool_profile::{
-    CodeLocation, CpuState, FrameEvidence, Meta, ModuleKind, ProfileModule, ProfileProcess,
-    ProfileRate, ProfileSample, ProfileThread, ProfileWriter, RawFrame, RecordedSymbol,
-    SampledEvent, StackEnd, Time, WeightUnit,
-};
-use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
+use unspool_bench::{Scratch, median, unspool};
 use unspool_testing::Browser;
 
 const ROUNDS: usize = 10;
-const FUNCTIONS: usize = 2000;
-/// The functions that each one calls.
-const CALLEES: usize = 16;
-const FRAMES: usize = 60;
-const NEW_FRAMES: usize = 8;
 
 /// Stores when the second frame after the page was shown begins: the first is then on the screen.
 const NOTE_FIRST_FRAME: &str = "
@@ -115,7 +106,7 @@ fn main() -> anyhow::Result<()> {
     if files.is_empty() {
         for samples in [20_000, 1_000_000] {
             let path = scratch.join(&format!("{samples}.prof"));
-            write_profile(&path, samples)?;
+            large::write(BufWriter::new(File::create(&path)?), samples)?;
             files.push(path);
         }
     }
@@ -125,101 +116,6 @@ fn main() -> anyhow::Result<()> {
     for file in &files {
         measure(&command, file, &blank, &scratch)?;
     }
-    Ok(())
-}
-
-/// Writes a profile with the names of its functions.
-fn write_profile(path: &Path, samples: usize) -> anyhow::Result<()> {
-    let meta = Meta {
-        command: vec!["./app".into()],
-        event: SampledEvent {
-            name: "cpu-clock".into(),
-            rate: ProfileRate::Frequency(999),
-            unit: WeightUnit::Nanoseconds,
-        },
-        ..Meta::default()
-    };
-    let start = Time(0);
-    let mut writer = ProfileWriter::new(BufWriter::new(File::create(path)?), &meta)?;
-    let process = writer.process(&ProfileProcess {
-        pid: 1,
-        parent_pid: 0,
-        start,
-        end: None,
-        name: "app".into(),
-    });
-    let threads: Vec<_> = (0..4)
-        .map(|tid| {
-            writer.thread(&ProfileThread {
-                process,
-                tid,
-                start,
-                end: None,
-                name: format!("worker {tid}"),
-            })
-        })
-        .collect();
-    let module = ProfileModule {
-        kind: ModuleKind::File,
-        path: "/opt/app".into(),
-        content: None,
-        is_deleted: false,
-        code: None,
-    };
-    let address = |function: usize| 0x1000 + 0x100 * function as u64;
-    let mut named = vec![false; FUNCTIONS];
-    let mut random = Random::new(1);
-    let mut stack: Vec<usize> = (0..FRAMES).map(|_| random.below(FUNCTIONS)).collect();
-    for n in 0..samples {
-        stack.truncate(FRAMES - NEW_FRAMES);
-        while stack.len() < FRAMES {
-            let caller = stack.last().copied().unwrap_or_default();
-            stack.push((caller * CALLEES + random.below(CALLEES)) % FUNCTIONS);
-        }
-        let frame = |(depth, function): (usize, &usize)| {
-            let at = RuntimeAddr(address(*function) + 0x10);
-            RawFrame {
-                code: match depth {
-                    0 => CodeAddr::Instruction(at),
-                    _ => CodeAddr::Return(at),
-                },
-                evidence: FrameEvidence::Cfi,
-                arguments: None,
-            }
-        };
-        let frames: Vec<RawFrame> = stack.iter().rev().enumerate().map(frame).collect();
-        let thread = *threads.get(n % 4).context("no thread")?;
-        let mut id = None;
-        let stack_id = writer.stack(thread, &frames, |modules, at| {
-            let module = modules.id(&module);
-            id = Some(module);
-            CodeLocation::Module(module, Vaddr(at.0))
-        });
-        for function in &stack {
-            let is_named = named.get_mut(*function).context("no function")?;
-            if let Some(module) = id.filter(|_| !std::mem::replace(is_named, true)) {
-                let of = |text: &str| format!("{}{text}", text.len());
-                let scope = of(&format!("component_{}", function % 40));
-                let name = of(&format!("compute_partial_result_{function}"));
-                writer.symbol(&RecordedSymbol {
-                    start: CodeLocation::Module(module, Vaddr(address(*function))),
-                    size: 0x100,
-                    name: format!("_ZN11application{scope}{name}ERKSsi"),
-                    module: String::new(),
-                });
-            }
-        }
-        writer.sample(&ProfileSample {
-            time: Time(n as u64 / 4 * 1_001_001),
-            thread,
-            cpu: u32::try_from(n % 2)?,
-            stack: stack_id,
-            weight: 1_001_001,
-            state: CpuState::OnCpu,
-            end: StackEnd::Outermost,
-        })?;
-    }
-    writer.finish(Time(samples as u64 / 4 * 1_001_001))?;
     Ok(())
 }
 

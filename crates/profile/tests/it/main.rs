@@ -14,6 +14,7 @@ mod archive;
 mod example;
 mod file;
 mod hostile;
+mod large;
 mod made;
 mod model;
 mod outputs;

@@ -10,8 +10,9 @@ use unspool_profile::{
     StackEnd,
 };
 use unspool_rows::Vaddr;
-use unspool_testing::{Browser, Finish as _, Folder, tool};
+use unspool_testing::{Browser, Finish as _, Folder, is_thorough, tool};
 
+use crate::large;
 use crate::made::{self, AppNames, LEAF, MAIN, MadeSample, RECURSE, STARTS, WORK, functions};
 
 const VIEWS: [&str; 7] = ["flame", "time", "list", "tree", "around", "source", "code"];
@@ -565,6 +566,40 @@ fn page_of_a_deep_recursion() {
     page.show("view=tree&recursion=shown");
     assert!(page.text("#view").contains("recurse"));
     assert_eq!(page.browser.errors(), Vec::<String>::new());
+}
+
+/// 20,000 samples of 60 frames take at most 2 MB, and a million 8 MB (`--thorough`).
+#[test]
+fn page_of_many_samples_is_small() {
+    let limits = [(20_000, 2_000_000), (1_000_000, 8_000_000)];
+    for (samples, limit) in limits.into_iter().take(1 + usize::from(is_thorough())) {
+        let mut file = Vec::new();
+        large::write(&mut file, samples).unwrap();
+        let profile = Profile::read(&file[..]).unwrap();
+        let named = NamedProfile::new(&profile, &Nameless);
+        assert!(named.functions().iter().all(|it| it.name.len() > 60));
+        let view = View {
+            named: &named,
+            samples: profile.samples().iter().collect(),
+        };
+        assert_eq!(view.samples.len(), samples as usize);
+        let mut page = Vec::new();
+        html::write(&mut page, &view).unwrap();
+        assert!(
+            page.len() <= limit,
+            "{samples} samples: {} bytes",
+            page.len()
+        );
+    }
+}
+
+/// Names are those that were recorded.
+struct Nameless;
+
+impl NameResolver for Nameless {
+    fn name(&self, _: CodeLocation) -> LocationName {
+        LocationName::default()
+    }
 }
 
 /// Trees and lists have the weights of plain lists of paths, on random profiles and transforms.

@@ -174,8 +174,8 @@ function compare(tree, transforms, collapses, totals, said) {
   const samples = Int32Array.from(before.profile.node.keys());
   const other = new CalleeTree(before.profile, samples, transforms, collapses);
   const earlier = pathsOf(other, (node) => other.total(node));
-  const same = new SameNodes(tree, other, sameFunctions(tree.shape.profile, before.profile));
-  const itself = new SameNodes(tree, tree, sameFunctions(tree.shape.profile, tree.shape.profile));
+  const same = new SameNodes(tree, other, sameFunctions(tree.profile, before.profile));
+  const itself = new SameNodes(tree, tree, sameFunctions(tree.profile, tree.profile));
   const waiting = [[0, []]];
   while (waiting.length > 0) {
     const [node, path] = waiting.pop();
@@ -216,9 +216,9 @@ for (let round = 0; round < 2000; round++) {
   assert.deepEqual(tree.weightsBy(FUNCTIONS + 3, (fn) => fn), list, said);
   const fn = random(FUNCTIONS);
   const code = codeWeights(profile, paths, samples, transforms, fn);
-  const lines = lineWeights(profile, tree, samples, fn);
+  const lines = lineWeights(profile, tree, fn);
   assert.deepEqual(new Map([...lines].sort()), new Map([...code.lines].sort()), said);
-  assert.deepEqual(instructionWeights(profile, tree, samples, fn, INSTRUCTIONS), code.weights, said);
+  assert.deepEqual(instructionWeights(profile, tree, fn, INSTRUCTIONS), code.weights, said);
   compare(tree, transforms, collapses, total, said);
   const inverse = new CallerTree(tree, null);
   assert.deepEqual(sorted(pathsOf(inverse, (node) => inverse.total(node))), sorted(callers), said);

@@ -2,6 +2,7 @@
 
 import { INLINED, Profile, escaped, inflated } from "./profile.mjs";
 import { button, element } from "./tables.mjs";
+import { weightsBefore } from "./tree.mjs";
 
 /** @typedef {import("./tree.mjs").CalleeTree} CalleeTree */
 
@@ -75,17 +76,16 @@ export async function decodeCode(base64) {
  * The weight of the samples at each instruction of a function, and their number.
  * @param {Profile} profile
  * @param {CalleeTree} tree
- * @param {Int32Array} samples
  * @param {number} fn
  * @param {number} count The number of its instructions.
  */
-export function instructionWeights(profile, tree, samples, fn, count) {
+export function instructionWeights(profile, tree, fn, count) {
   const own = new Float64Array(count);
   const counts = new Int32Array(count);
-  for (const sample of samples) {
+  for (const sample of tree.samples) {
     const place = profile.place[sample];
     let node = profile.node[sample];
-    if (!place || tree.map[node] < 0) continue;
+    if (!place) continue;
     // The code is that of the function that others were inlined into.
     while (node > 0 && profile.flags[node] & INLINED) node = profile.parent[node];
     if (node === 0 || profile.fn[node] !== fn || place > count) continue;
@@ -99,19 +99,12 @@ export function instructionWeights(profile, tree, samples, fn, count) {
  * The weight of each line of a function, and at 0 that of unknown lines. A sample counts once for a line.
  * @param {Profile} profile
  * @param {CalleeTree} tree
- * @param {Int32Array} samples
  * @param {number} fn
  */
-export function lineWeights(profile, tree, samples, fn) {
+export function lineWeights(profile, tree, fn) {
   const size = profile.nodeCount + 1;
-  /** The weight of all nodes before each node. */
-  const before = new Float64Array(size + 1);
-  for (const sample of samples) {
-    const node = profile.node[sample];
-    if (tree.map[node] >= 0) before[node + 1] += profile.weight[sample];
-  }
-  for (let n = 1; n <= size; n++) before[n] += before[n - 1];
-  const last = profile.lastBelow();
+  const before = tree.base === profile ? tree.before : weightsBefore(profile, tree.samples, profile);
+  const { last } = profile;
   /** @type {Map<number, LineWeight>} */
   const lines = new Map();
   const first = profile.header.functions[fn]?.line ?? 1;

@@ -45,6 +45,8 @@ export class Graph {
     this.content = null;
     /** @type {Box[][]} */
     this.rows = [];
+    /** The width that they are laid out for. */
+    this.width = 0;
     this.cursor = 0;
     this.hovered = -1;
     this.pattern = hatch();
@@ -59,7 +61,11 @@ export class Graph {
       this.onZoom(box.node);
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(() => this.layout()).observe(this.scroller);
+    new ResizeObserver(() => {
+      if (this.scroller.clientWidth === this.width) return;
+      this.layout();
+      this.draw();
+    }).observe(this.scroller);
   }
 
   /** @param {GraphContent} content */
@@ -75,7 +81,7 @@ export class Graph {
   layout() {
     if (!this.content) return;
     const { tree, zoom, up } = this.content;
-    const width = this.scroller.clientWidth;
+    const width = (this.width = this.scroller.clientWidth);
     const path = pathOf(tree, zoom);
     /** @type {Box[][]} */
     this.rows = [[{ node: 0, depth: 0, x: 0, width }]];
@@ -87,6 +93,8 @@ export class Graph {
       /** @type {Box[]} */
       const row = [];
       for (const box of this.rows[depth]) {
+        // Less than a pixel is not followed, except by time, where these are the stacks.
+        if (box.width < 1 && tree.start(box.node) === null) continue;
         let x = box.x;
         for (const node of tree.children(box.node)) {
           const start = tree.start(node);
@@ -109,7 +117,6 @@ export class Graph {
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
     this.isUp = up;
-    this.draw();
   }
 
   /** @param {number} depth */

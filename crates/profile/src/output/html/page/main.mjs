@@ -54,8 +54,11 @@ class Page {
     /** What is computed of samples and transforms, and what it was computed for. */
     this.computed = {
       key: "",
+      selection: "",
       samples: new Int32Array(0),
       tree: /** @type {CalleeTree | null} */ (null),
+      callers: /** @type {CallerTree | null} */ (null),
+      byTime: /** @type {{thread: number, tree: TimeTree} | null} */ (null),
       before: /** @type {CalleeTree | null} */ (null),
       collapses: false,
     };
@@ -253,16 +256,15 @@ class Page {
   compute() {
     const { state, profile } = this;
     const { threads, cpus, from, to, transforms, recursion } = state;
-    const key = JSON.stringify([state.state, threads, cpus, from, to, state.wait, transforms, recursion]);
+    const selection = JSON.stringify([state.state, threads, cpus, from, to, state.wait]);
+    const key = JSON.stringify([selection, transforms, recursion]);
     if (this.computed.key !== key || !this.computed.tree) {
-      const samples = select(profile, state);
-      let collapses = recursion ?? false;
-      let tree = new CalleeTree(profile, samples, transforms, collapses);
-      if (recursion === null && tree.maxDepth > MAX_DEPTH) {
-        collapses = true;
-        tree = new CalleeTree(profile, samples, transforms, true);
-      }
-      this.computed = { key, samples, tree, before: this.treeBefore(collapses), collapses };
+      const isSame = this.computed.tree && this.computed.selection === selection;
+      const samples = isSame ? this.computed.samples : select(profile, state);
+      const collapses = recursion ?? profile.maxDepth > MAX_DEPTH;
+      const tree = new CalleeTree(profile, samples, transforms, collapses);
+      const before = this.treeBefore(collapses);
+      this.computed = { key, selection, samples, tree, callers: null, byTime: null, before, collapses };
     }
     return { ...this.computed, tree: /** @type {CalleeTree} */ (this.computed.tree) };
   }
@@ -272,7 +274,16 @@ class Page {
    * @param {boolean} collapses
    */
   treeBefore(collapses) {
-    return this.before ? this.focusedBefore(this.state.transforms, collapses) : null;
+    const { before, state } = this;
+    if (!before) return null;
+    const samples = select(before, { ...parseState(""), state: state.state });
+    return new CalleeTree(before, samples, state.transforms, collapses);
+  }
+
+  /** The tree of callers. Nodes keep their numbers, which are in the address. */
+  callerTree() {
+    const { tree } = this.compute();
+    return (this.computed.callers ??= new CallerTree(tree, null));
   }
 
   /**
@@ -338,20 +349,20 @@ class Page {
     this.timeline.show(state);
     if (this.shownCompleteness !== samples) this.showCompleteness(samples);
     this.shownCompleteness = samples;
-    const matched = found ? tree.outermost(found).reduce((sum, node) => sum + tree.total(node), 0) : 0;
+    const matched = found ? tree.weightWith(found) : 0;
     byId("matches", HTMLElement).textContent = found ? `${this.share(matched)} of the weight` : "";
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
     this.graph = null;
     this.view.replaceChildren();
     if (tree.total(0) === 0) this.view.append(element("p", "No sample passes: widen the selection, or undo what is left out."));
     else if (state.view === "list") this.showList(tree, found);
-    else if (state.view === "around") this.showAround(tree, samples, found);
-    else if (state.view === "source" || state.view === "code") this.showCode(tree, samples);
+    else if (state.view === "around") this.showAround(tree, found);
+    else if (state.view === "source" || state.view === "code") this.showCode(tree);
     else if (state.view === "tree") {
-      const shown = (/** @type {CalleeTree} */ it) => (state.callers ? new CallerTree(it, null) : it);
-      this.showTree("Stacks", shown(tree), found, shown);
+      const ofBefore = (/** @type {CalleeTree} */ before) => (state.callers ? new CallerTree(before, null) : before);
+      this.showTree("Stacks", state.callers ? this.callerTree() : tree, found, ofBefore);
     }
-    else this.showGraph(tree, samples, found);
+    else this.showGraph(tree, found);
     this.showSelected(null, null);
     this.showActions();
     if (focused && !focused.isConnected) this.focusAgain(focused);
@@ -555,11 +566,10 @@ class Page {
 
   /**
    * @param {CalleeTree} tree
-   * @param {Int32Array} samples
    * @param {((fn: number) => boolean) | null} found
    */
-  showAround(tree, samples, found) {
-    const { id, fn } = this.selected();
+  showAround(tree, found) {
+    const { id } = this.selected();
     if (id === undefined) {
       this.view.append(element("p", "Select a function first: in the graph, the list or the tree."));
       return;
@@ -568,28 +578,14 @@ class Page {
     const idBefore = this.functionsBefore[id] ?? -1;
     this.showTree("Callers", new CallerTree(tree, id), found, (before) => new CallerTree(before, idBefore));
     this.view.append(element("h2", "Callees"));
-    const transforms = [...this.state.transforms, /** @type {const} */ ({ kind: "focus", what: fn })];
-    const { collapses } = this.computed;
-    const below = new CalleeTree(this.profile, samples, transforms, collapses);
-    this.showTree("Callees", below, found, () => this.focusedBefore(transforms, collapses));
-  }
-
-  /**
-   * The tree of the profile before, after other transforms.
-   * @param {import("./state.mjs").Transform[]} transforms
-   * @param {boolean} collapses
-   */
-  focusedBefore(transforms, collapses) {
-    const before = /** @type {Profile} */ (this.before);
-    return new CalleeTree(before, select(before, { ...parseState(""), state: this.state.state }), transforms, collapses);
+    this.showTree("Callees", tree.focused(id), found, (before) => before.focused(idBefore));
   }
 
   /**
    * The source or the instructions of the selected function, or else of the one with the greatest own weight.
    * @param {CalleeTree} tree
-   * @param {Int32Array} samples
    */
-  showCode(tree, samples) {
+  showCode(tree) {
     const { profile, state, code } = this;
     if (!code) return;
     let fn = this.selected().id;
@@ -609,25 +605,29 @@ class Page {
       onLine: (/** @type {number} */ line) => this.change({ view: state.view === "code" ? "source" : "code", line }),
     };
     if (state.view === "source") {
-      showSource(this.view, code, lineWeights(profile, tree, samples, fn), options);
+      showSource(this.view, code, lineWeights(profile, tree, fn), options);
     } else {
       const found = code.functions.get(fn);
       const count = found?.parts.reduce((sum, part) => sum + part.addresses.length, 0) ?? 0;
-      showInstructions(this.view, code, found, instructionWeights(profile, tree, samples, fn, count), options);
+      showInstructions(this.view, code, found, instructionWeights(profile, tree, fn, count), options);
     }
   }
 
   /**
    * @param {CalleeTree} callees
-   * @param {Int32Array} samples
    * @param {((fn: number) => boolean) | null} found
    */
-  showGraph(callees, samples, found) {
+  showGraph(callees, found) {
     const { profile, state } = this;
     /** @type {Tree} */
     let tree = callees;
-    if (state.view === "time") tree = this.timeTree(callees, samples);
-    else if (state.callers) tree = new CallerTree(callees, null);
+    if (state.view === "time") {
+      const byTime = this.timeTree();
+      const what = "gaps between samples are left out. The time line selects another thread.";
+      this.view.append(element("p", `${profile.threadName(byTime.thread)}, ${what}`));
+      tree = byTime.tree;
+    }
+    else if (state.callers) tree = this.callerTree();
     const isMerged = state.view !== "time";
     const graph = new Graph(
       this.view,
@@ -647,20 +647,22 @@ class Page {
     this.graph = graph;
   }
 
-  /**
-   * The stacks of one thread: the selected one with the greatest weight.
-   * @param {CalleeTree} tree
-   * @param {Int32Array} samples
-   */
-  timeTree(tree, samples) {
+  /** The stacks of one thread: the selected one with the greatest weight. */
+  timeTree() {
     const { profile } = this;
-    const weights = new Float64Array(profile.header.threads.length);
-    for (const sample of samples) weights[profile.thread[sample]] += profile.weight[sample];
-    const thread = weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
-    const what = "gaps between samples are left out. The time line selects another thread.";
-    this.view.append(element("p", `${profile.threadName(thread)}, ${what}`));
-    const own = samples.filter((sample) => profile.thread[sample] === thread);
-    return new TimeTree(profile, tree, own, TIME_COLUMNS);
+    const { tree, samples } = this.compute();
+    if (!this.computed.byTime) {
+      const weights = new Float64Array(profile.header.threads.length);
+      for (const sample of samples) weights[profile.thread[sample]] += profile.weight[sample];
+      const thread = weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
+      // Samples are sorted by thread.
+      const first = samples.findIndex((sample) => profile.thread[sample] === thread);
+      let end = first;
+      while (end < samples.length && profile.thread[samples[end]] === thread) end += 1;
+      const own = samples.subarray(first, end);
+      this.computed.byTime = { thread, tree: new TimeTree(profile, tree, own, TIME_COLUMNS) };
+    }
+    return this.computed.byTime;
   }
 
   /**

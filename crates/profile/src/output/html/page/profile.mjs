@@ -31,7 +31,7 @@ export const GUESSED = 1;
 export const SPLICED = 2;
 export const INLINED = 4;
 export const OFF_CPU = 32;
-const END = 31;
+export const END = 31;
 const WAIT_SHIFT = 6;
 
 export class Profile {
@@ -52,28 +52,33 @@ export class Profile {
     this.flags = new Uint8Array(this.nodeCount + 1);
     /** The flags of a node and all its callers. */
     this.pathFlags = new Uint8Array(this.nodeCount + 1);
+    /** The last node below each node: with it, nodes are ranges. */
+    this.last = new Int32Array(this.nodeCount + 1);
+    /** The nodes have their own numbers: see `Nodes`. */
+    this.map = null;
+    /** The greatest number of frames in a stack. */
+    this.maxDepth = 0;
+    /**
+     * The outermost nodes.
+     * @type {number[]}
+     */
+    this.outermost = [];
     const path = [0];
-    let markedCount = 0;
+    let open = 0;
     for (let n = 1; n <= this.nodeCount; n++) {
       const depth = depths[n - 1];
+      for (; open >= depth; open--) this.last[path[open]] = n - 1;
+      open = depth;
       const parent = path[depth - 1];
       path[depth] = n;
       this.parent[n] = parent;
       this.fn[n] = functions[n - 1];
       this.flags[n] = flags[n - 1];
       this.pathFlags[n] = this.pathFlags[parent] | flags[n - 1];
-      if (flags[n - 1] > 0) markedCount += 1;
+      if (depth > this.maxDepth) this.maxDepth = depth;
+      if (depth === 1) this.outermost.push(n);
     }
-    /**
-     * As soon as it is needed ({@link lastBelow}).
-     * @type {Int32Array | null}
-     */
-    this.last = null;
-    /** The nodes with flags. */
-    this.marked = new Int32Array(markedCount);
-    for (let n = 1, at = 0; at < markedCount; n++) {
-      if (this.flags[n] > 0) this.marked[at++] = n;
-    }
+    for (; open >= 0; open--) this.last[path[open]] = this.nodeCount;
     /** Of each sample. */
     this.node = Int32Array.from(column("sample.node"));
     this.time = column("sample.time");
@@ -114,20 +119,6 @@ export class Profile {
     /** @type {Map<string, number>} */
     this.functionByKey = new Map();
     header.functions.forEach((_, id) => this.functionByKey.set(this.key(id), id));
-  }
-
-  /** The last node below each node: with it, nodes are ranges. */
-  lastBelow() {
-    if (!this.last) {
-      const { parent } = this;
-      const last = new Int32Array(parent.length);
-      for (let n = last.length - 1; n > 0; n--) {
-        last[n] ||= n;
-        last[parent[n]] ||= last[n];
-      }
-      this.last = last;
-    }
-    return this.last;
   }
 
   /** @param {number} sample */

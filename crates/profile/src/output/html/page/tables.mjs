@@ -6,6 +6,9 @@ import { changeColour, changeText } from "./difference.mjs";
 
 /** The most rows of a table: a search finds the others. */
 const MAX_ROWS = 500;
+/** The rows that are made at once: more than a window shows. The others follow. */
+const ROWS_AT_ONCE = 100;
+const ROWS_PAUSE_MS = 50;
 /** The most rows that open by themselves. */
 const MAX_OPEN_ROWS = 40;
 
@@ -34,6 +37,23 @@ export function button(text, click) {
   made.type = "button";
   made.addEventListener("click", click);
   return made;
+}
+
+/**
+ * Fills a table.
+ * @template Row
+ * @param {HTMLTableSectionElement} body
+ * @param {Row[]} rows
+ * @param {(line: HTMLTableRowElement, row: Row) => void} fill
+ */
+function addRows(body, rows, fill) {
+  const count = Math.min(rows.length, MAX_ROWS);
+  let at = 0;
+  const more = () => {
+    for (const end = Math.min(at + ROWS_AT_ONCE, count); at < end; at++) fill(body.insertRow(), rows[at]);
+    if (at < count) setTimeout(() => body.isConnected && more(), ROWS_PAUSE_MS);
+  };
+  more();
 }
 
 /**
@@ -72,15 +92,14 @@ export function showList(parent, rows, options) {
     head.append(cell);
   }
   const body = table.createTBody();
-  for (const row of rows.slice(0, MAX_ROWS)) {
-    const line = body.insertRow();
+  addRows(body, rows, (line, row) => {
     line.classList.toggle("selected", row.id === options.selected);
     line.append(element("td", options.share(row.own), "number"), element("td", options.share(row.total), "number"));
     const name = element("td");
     name.append(button(row.name, () => options.onSelect(row.id)));
     line.append(name);
     if (options.hasModules) line.append(element("td", row.module));
-  }
+  });
   parent.append(table);
   if (rows.length > MAX_ROWS) {
     parent.append(element("p", `${MAX_ROWS} of ${rows.length}: a search finds the others.`));
@@ -118,8 +137,7 @@ export function showChanges(parent, rows, options) {
     head.append(cell);
   }
   const body = table.createTBody();
-  for (const row of rows.slice(0, MAX_ROWS)) {
-    const line = body.insertRow();
+  addRows(body, rows, (line, row) => {
     line.classList.toggle("selected", row.id >= 0 && row.id === options.selected);
     for (const [before, after] of [row.own, row.total]) {
       const change = element("td", changeText(after - before), "number change");
@@ -129,7 +147,7 @@ export function showChanges(parent, rows, options) {
     const name = element("td");
     name.append(row.id >= 0 ? button(row.name, () => options.onSelect(row.id)) : row.name);
     line.append(name, element("td", row.module));
-  }
+  });
   const box = element("div", undefined, "wide");
   box.append(table);
   parent.append(box);

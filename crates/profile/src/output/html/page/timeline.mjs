@@ -140,23 +140,26 @@ export class Timeline {
     const [from, to] = [Math.min(a, b), Math.max(a, b)];
     const x = (/** @type {number} */ time) => ((time - profile.start) / length) * width;
     const ratio = window.devicePixelRatio;
+    const style = getComputedStyle(this.parent);
+    const [onColour, offColour, veil] = ["--on", "--off", "--veil"].map((name) => style.getPropertyValue(name));
     for (const [row, { id, button, canvas }] of this.lanes.entries()) {
       button.setAttribute("aria-pressed", String(state[state.lanes].includes(id)));
       canvas.width = width * ratio;
       canvas.height = LANE_HEIGHT_PX * ratio;
       const context = canvas.getContext("2d");
       if (!context) continue;
-      const style = getComputedStyle(canvas);
       context.scale(ratio, ratio);
+      context.fillStyle = offColour;
+      for (let n = 0; n < width; n++) {
+        const off = Math.min(activity.off[row * width + n], 1);
+        if (off > 0) context.fillRect(n, LANE_HEIGHT_PX - 3, 1, 3 * off);
+      }
+      context.fillStyle = onColour;
       for (let n = 0; n < width; n++) {
         const on = Math.min(activity.on[row * width + n], 1) * (LANE_HEIGHT_PX - 4);
-        const off = Math.min(activity.off[row * width + n], 1);
-        context.fillStyle = style.getPropertyValue("--off");
-        if (off > 0) context.fillRect(n, LANE_HEIGHT_PX - 3, 1, 3 * off);
-        context.fillStyle = style.getPropertyValue("--on");
         if (on > 0) context.fillRect(n, LANE_HEIGHT_PX - 4 - on, 1, on);
       }
-      context.fillStyle = style.getPropertyValue("--veil");
+      context.fillStyle = veil;
       context.fillRect(0, 0, x(from), LANE_HEIGHT_PX);
       context.fillRect(x(to), 0, width - x(to), LANE_HEIGHT_PX);
     }

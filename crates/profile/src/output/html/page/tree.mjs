@@ -1,6 +1,6 @@
 // Weights of the selected samples, as trees and lists.
 
-import { GUESSED, INLINED, SPLICED, Profile } from "./profile.mjs";
+import { END, GUESSED, INLINED, SPLICED, Profile } from "./profile.mjs";
 
 /** @typedef {import("./state.mjs").State} State */
 /** @typedef {import("./state.mjs").Transform} Transform */
@@ -17,14 +17,14 @@ export function select(profile, state) {
   const to = state.to ?? Infinity;
   const selected = new Int32Array(profile.sampleCount);
   const [ofAnyState, isOffWanted] = [state.state === "all", state.state === "off"];
-  const [ofAnyThread, onAnyCpu] = [threads.size === 0, cpus.size === 0];
+  const [ofAnyThread, onAnyCpu, atAnyTime] = [threads.size === 0, cpus.size === 0, from === -Infinity && to === Infinity];
   let count = 0;
   for (let n = 0; n < profile.sampleCount; n++) {
     if (!ofAnyState && profile.isOff(n) !== isOffWanted) continue;
     if (!ofAnyThread && !threads.has(profile.thread[n])) continue;
     if (!onAnyCpu && !cpus.has(profile.cpu[n])) continue;
     if (state.wait !== "" && profile.waitOf(n) !== state.wait) continue;
-    if (profile.time[n] < from || profile.time[n] >= to) continue;
+    if (!atAnyTime && (profile.time[n] < from || profile.time[n] >= to)) continue;
     selected[count++] = n;
   }
   return selected.subarray(0, count);
@@ -61,256 +61,206 @@ export function waitWeights(profile, samples) {
  * @property {(node: number) => boolean} has
  */
 
-/** Numbers of pairs of numbers. */
-class PairMap {
-  constructor() {
-    this.size = 0;
-    this.first = new Int32Array(4096);
-    this.second = new Int32Array(4096);
-    this.value = new Int32Array(4096).fill(-1);
-  }
-
-  /**
-   * The number of a pair: the given one if it has none yet.
-   * @param {number} a
-   * @param {number} b
-   * @param {number} next
-   */
-  get(a, b, next) {
-    if (2 * this.size >= this.value.length) this.grow();
-    const at = this.find(a, b);
-    if (this.value[at] < 0) {
-      this.first[at] = a;
-      this.second[at] = b;
-      this.value[at] = next;
-      this.size += 1;
-    }
-    return this.value[at];
-  }
-
-  /**
-   * @param {number} a
-   * @param {number} b
-   */
-  find(a, b) {
-    const mask = this.value.length - 1;
-    let at = (Math.imul(a, 0x9e3779b1) ^ Math.imul(b, 0x85ebca6b)) >>> 0;
-    at = (at ^ (at >>> 15)) & mask;
-    while (this.value[at] >= 0 && (this.first[at] !== a || this.second[at] !== b)) {
-      at = (at + 1) & mask;
-    }
-    return at;
-  }
-
-  grow() {
-    const { first, second, value } = this;
-    this.first = new Int32Array(2 * value.length);
-    this.second = new Int32Array(2 * value.length);
-    this.value = new Int32Array(2 * value.length).fill(-1);
-    for (let n = 0; n < value.length; n++) {
-      if (value[n] < 0) continue;
-      const at = this.find(first[n], second[n]);
-      this.first[at] = first[n];
-      this.second[at] = second[n];
-      this.value[at] = value[n];
-    }
-  }
-}
+/**
+ * The nodes of a profile, or of its paths without recursion. They are in preorder; callees of one caller can have the
+ * same function.
+ * @typedef {object} Nodes
+ * @property {Int32Array} fn
+ * @property {Int32Array} parent
+ * @property {Int32Array} last The last node below each node.
+ * @property {Uint8Array} flags
+ * @property {Int32Array | null} map The node of each node of the profile; null if it is the same.
+ */
 
 /**
- * The nodes of a profile after the transforms, for all samples. A node is known by its caller's
- * and its function. Children of a profile's node differ, except that neighbours can have the same
- * function with other marks. So only below a node that stands for several are children looked up.
+ * A function of a path and what is below it is as often there as it is called. Without recursion, it is there once:
+ * what an inner call calls is below the outer one.
+ * @param {Profile} profile
+ * @param {Int32Array} shown
+ * @param {[number, number][]} ranges The nodes that are shown.
+ * @returns {Nodes}
  */
-class TreeShape {
-  /**
-   * @param {Profile} profile
-   * @param {Transform[]} transforms
-   * @param {boolean} collapsesRecursion
-   */
-  constructor(profile, transforms, collapsesRecursion) {
-    const size = profile.nodeCount + 1;
-    this.profile = profile;
-    this.collapsesRecursion = collapsesRecursion;
-    this.count = 1;
-    this.functions = new Int32Array(size);
-    this.parents = new Int32Array(size);
-    this.firstChild = new Int32Array(size);
-    this.nextSibling = new Int32Array(size);
-    /** Whether a node stands for several of the profile. */
-    this.isJoined = new Uint8Array(size);
-    const shownCount = profile.header.functions.length + profile.header.modules.length;
-    // What `onWay` needs: the depths of nodes, the way to the last one by depth, and on it the node of each function.
-    this.depths = new Int32Array(collapsesRecursion ? size : 0);
-    this.way = new Int32Array(collapsesRecursion ? shownCount + 1 : 0);
-    this.wayLength = 0;
-    this.nodeOnWay = new Int32Array(shownCount);
-    this.pairs = new PairMap();
-    this.functions[0] = this.parents[0] = -1;
-    /** The node of each node of the profile; -1 if it is not below a focused function. */
-    this.map = new Int32Array(size);
-    const shown = shownFunctions(profile, transforms);
-    const focus = transforms.filter((it) => it.kind === "focus").map((it) => profile.functionByKey.get(it.what) ?? -1);
-    /** How many focused functions, in their order, are in the path to a node. */
-    const focused = focus.length > 0 ? new Uint8Array(size) : null;
-    if (focused) {
-      this.map[0] = -1;
-      this.isJoined[0] = 1;
-    }
-    if (transforms.length === 0 && !collapsesRecursion) this.addAll();
-    else this.addShown(shown, focus, focused);
-    this.pairs = new PairMap();
-    this.depths = this.way = new Int32Array(0);
-    /** The greatest depth, up to what a column of 16 bits holds. */
-    this.maxDepth = 0;
-    const depths = new Uint16Array(this.count);
-    for (let n = 1; n < this.count; n++) {
-      const depth = Math.min(depths[this.parents[n]] + 1, 0xffff);
-      depths[n] = depth;
-      if (depth > this.maxDepth) this.maxDepth = depth;
-    }
-  }
-
-  /** Adds all nodes as they are: the usual case, of which the loop is kept small. */
-  addAll() {
-    const { map, functions, parents, firstChild, nextSibling, isJoined } = this;
-    const { fn, parent } = this.profile;
-    for (let n = 1; n < fn.length; n++) {
-      const to = map[parent[n]];
-      const last = firstChild[to];
-      if (isJoined[to] || (last > 0 && functions[last] === fn[n])) {
-        map[n] = this.below(to, fn[n]);
+function withoutRecursion(profile, shown, ranges) {
+  const { fn, parent, last } = profile;
+  const size = parent.length;
+  /** The node that each node is shown as: itself, or the outer call. */
+  const outer = new Int32Array(size);
+  const depth = new Int32Array(size);
+  // The way to the last node by depth, and the node of each function that was on it last.
+  const way = new Int32Array(profile.maxDepth + 1);
+  const nodeOnWay = new Int32Array(profile.header.functions.length + profile.header.modules.length);
+  for (const [first, end] of ranges) {
+    for (let n = first; n <= end; n++) {
+      const above = outer[parent[n]];
+      // What an inner call calls is elsewhere on the way than what comes after.
+      for (let at = above; way[depth[at]] !== at; at = outer[parent[at]]) {
+        way[depth[at]] = at;
+        if (shown[fn[at]] >= 0) nodeOnWay[shown[fn[at]]] = at;
+      }
+      const function_ = shown[fn[n]];
+      const same = function_ < 0 ? 0 : nodeOnWay[function_];
+      if (same > 0 && last[same] >= n && depth[same] <= depth[above] && way[depth[same]] === same) {
+        outer[n] = same;
         continue;
       }
-      const node = this.count++;
-      functions[node] = fn[n];
-      parents[node] = to;
-      nextSibling[node] = last;
-      firstChild[to] = node;
-      map[n] = node;
+      outer[n] = n;
+      way[(depth[n] = depth[above] + 1)] = n;
+      if (function_ >= 0) nodeOnWay[function_] = n;
     }
   }
-
-  /**
-   * Adds what transforms show of the nodes.
-   * @param {Int32Array} shown
-   * @param {number[]} focus
-   * @param {Uint8Array | null} focused
-   */
-  addShown(shown, focus, focused) {
-    const { profile } = this;
-    const size = profile.nodeCount + 1;
-    for (let n = 1; n < size; n++) {
-      const fn = profile.fn[n];
-      const caller = profile.parent[n];
-      let parent = this.map[caller];
-      if (focused) {
-        const above = focused[caller];
-        focused[n] = above + (above < focus.length && fn === focus[above] ? 1 : 0);
-        if (focused[n] < focus.length) {
-          this.map[n] = -1;
-          continue;
-        }
-        if (parent < 0) parent = 0;
-      }
-      this.map[n] = this.below(parent, shown[fn]);
-    }
+  const sizes = new Int32Array(size);
+  for (let n = size - 1; n > 0; n--) {
+    if (outer[n] === n) sizes[outer[parent[n]]] += sizes[n] += 1;
   }
-
-  /**
-   * The node of a function below a node.
-   * @param {number} parent
-   * @param {number} fn
-   */
-  below(parent, fn) {
-    if (fn < 0 || (this.functions[parent] === fn && this.profile.isModule(fn))) return this.join(parent);
-    if (this.collapsesRecursion) {
-      const outer = this.onWay(parent, fn);
-      if (outer > 0) return this.join(outer);
-    }
-    // Functions that are shown as one module need not be neighbours.
-    if (this.profile.isModule(fn)) this.join(parent);
-    if (this.isJoined[parent]) {
-      const node = this.pairs.get(parent, fn, this.count);
-      return node < this.count ? this.join(node) : this.add(parent, fn);
-    }
-    const last = this.firstChild[parent];
-    return last > 0 && this.functions[last] === fn ? this.join(last) : this.add(parent, fn);
+  const count = sizes[0] + 1;
+  const map = new Int32Array(size);
+  const nodes = {
+    fn: new Int32Array(count),
+    parent: new Int32Array(count),
+    last: new Int32Array(count),
+    flags: new Uint8Array(count),
+    map,
+  };
+  nodes.last[0] = count - 1;
+  /** The place of the next callee of each node. */
+  const next = depth;
+  next[0] = 1;
+  for (let n = 1; n < size; n++) {
+    if (outer[n] === n) {
+      const caller = outer[parent[n]];
+      const to = next[caller];
+      next[caller] += sizes[n];
+      next[n] = to + 1;
+      map[n] = to;
+      nodes.fn[to] = fn[n];
+      nodes.parent[to] = map[caller];
+      nodes.last[to] = to + sizes[n] - 1;
+      nodes.flags[to] = profile.flags[n];
+    } else map[n] = map[outer[n]];
   }
-
-  /**
-   * The node of a function on the way to a node, if each function is there once; 0 for none. Nodes that follow each
-   * other have most of the way in common, so it is kept.
-   * @param {number} node
-   * @param {number} fn
-   */
-  onWay(node, fn) {
-    const { way, nodeOnWay, depths, parents, functions } = this;
-    for (let at = node; at > 0 && (depths[at] > this.wayLength || way[depths[at]] !== at); at = parents[at]) {
-      way[depths[at]] = at;
-      nodeOnWay[functions[at]] = at;
-    }
-    this.wayLength = depths[node];
-    const found = nodeOnWay[fn];
-    return found > 0 && depths[found] <= this.wayLength && way[depths[found]] === found ? found : 0;
-  }
-
-  /**
-   * @param {number} parent
-   * @param {number} fn
-   */
-  add(parent, fn) {
-    const node = this.count++;
-    if (this.collapsesRecursion) this.depths[node] = this.depths[parent] + 1;
-    this.functions[node] = fn;
-    this.parents[node] = parent;
-    this.nextSibling[node] = this.firstChild[parent];
-    this.firstChild[parent] = node;
-    return node;
-  }
-
-  /**
-   * Has a node stand for one more: its children are looked up from now on.
-   * @param {number} node
-   */
-  join(node) {
-    if (!this.isJoined[node]) {
-      this.isJoined[node] = 1;
-      for (let child = this.firstChild[node]; child > 0; child = this.nextSibling[child]) {
-        this.pairs.get(node, this.functions[child], child);
-      }
-    }
-    return node;
-  }
+  return nodes;
 }
 
 /**
- * The shape that was made last of each profile.
- * @type {WeakMap<Profile, {key: string, shape: TreeShape}>}
- */
-const lastShapes = new WeakMap();
-
-/**
- * The shape of a profile after transforms. The selection of samples does not change it.
+ * The weight of all nodes before each node; last of all of them.
  * @param {Profile} profile
- * @param {Transform[]} transforms
- * @param {boolean} collapsesRecursion
+ * @param {Int32Array} samples
+ * @param {Nodes} nodes
  */
-function shapeOf(profile, transforms, collapsesRecursion) {
-  const key = JSON.stringify([transforms, collapsesRecursion]);
-  let last = lastShapes.get(profile);
-  if (last?.key !== key) {
-    last = { key, shape: new TreeShape(profile, transforms, collapsesRecursion) };
-    lastShapes.set(profile, last);
-  }
-  return last.shape;
+export function weightsBefore(profile, samples, nodes) {
+  const { node, weight } = profile;
+  const { map } = nodes;
+  const before = new Float64Array(nodes.parent.length + 1);
+  if (map) for (const sample of samples) before[map[node[sample]] + 1] += weight[sample];
+  else for (const sample of samples) before[node[sample] + 1] += weight[sample];
+  for (let n = 1; n < before.length; n++) before[n] += before[n - 1];
+  return before;
 }
 
 /**
- * The tree of callees, after the transforms, with the weights of samples.
+ * The weights that were summed last of some samples: transforms mostly do not change them.
+ * @type {WeakMap<Int32Array, {nodes: Nodes, before: Float64Array}>}
+ */
+const lastWeights = new WeakMap();
+
+/**
+ * @typedef {object} GrowingNode
+ * @property {number} fn
+ * @property {number} parent
+ * @property {number} total
+ * @property {number} own
+ * @property {number} spliced
+ * @property {number} guessed
+ * @property {boolean} isInlined
+ * @property {number | null} start
+ * @property {number[] | null} children Null if they are not made yet.
+ */
+
+/** A tree that is made where it is looked at. */
+class GrowingTree {
+  constructor() {
+    /**
+     * By number.
+     * @type {Map<number, GrowingNode>}
+     */
+    this.nodes = new Map();
+  }
+
+  /**
+   * @param {number} id
+   * @param {number} fn
+   * @param {number} parent
+   */
+  make(id, fn, parent) {
+    /** @type {GrowingNode} */
+    const node = { fn, parent, total: 0, own: 0, spliced: 0, guessed: 0, isInlined: false, start: null, children: null };
+    this.nodes.set(id, node);
+    return node;
+  }
+
+  /** @param {number} node */
+  node(node) {
+    return /** @type {GrowingNode} */ (this.nodes.get(node));
+  }
+
+  /** @param {number} node */
+  fn(node) {
+    return this.node(node).fn;
+  }
+
+  /** @param {number} node */
+  parent(node) {
+    return this.node(node).parent;
+  }
+
+  /** @param {number} node */
+  total(node) {
+    return this.node(node).total;
+  }
+
+  /** @param {number} node */
+  own(node) {
+    return this.node(node).own;
+  }
+
+  /** @param {number} node */
+  spliced(node) {
+    return this.node(node).spliced;
+  }
+
+  /** @param {number} node */
+  guessed(node) {
+    return this.node(node).guessed;
+  }
+
+  /** @param {number} node */
+  isInlined(node) {
+    return this.node(node).isInlined;
+  }
+
+  /** @param {number} node */
+  start(node) {
+    return this.node(node).start;
+  }
+
+  /** @param {number} node */
+  has(node) {
+    return this.nodes.has(node);
+  }
+}
+
+/**
+ * The paths without recursion that were made last of each profile.
+ * @type {WeakMap<Profile, {key: string, nodes: Nodes}>}
+ */
+const lastCollapsed = new WeakMap();
+
+/**
+ * The tree of callees, after the transforms, with the weights of samples. Each node stands for nodes of the profile,
+ * and has the number of the first.
  * @implements {Tree}
  */
-export class CalleeTree {
+export class CalleeTree extends GrowingTree {
   /**
    * @param {Profile} profile
    * @param {Int32Array} samples
@@ -318,136 +268,189 @@ export class CalleeTree {
    * @param {boolean} collapsesRecursion
    */
   constructor(profile, samples, transforms, collapsesRecursion) {
-    const shape = shapeOf(profile, transforms, collapsesRecursion);
-    this.shape = shape;
-    this.map = shape.map;
-    this.count = shape.count;
-    this.functions = shape.functions;
-    this.parents = shape.parents;
-    this.maxDepth = shape.maxDepth;
-    this.ownWeights = new Float64Array(this.count);
-    for (const sample of samples) {
-      const node = this.map[profile.node[sample]];
-      if (node >= 0) this.ownWeights[node] += profile.weight[sample];
+    super();
+    this.profile = profile;
+    /** For each function, what is shown for it. */
+    this.shown = shownFunctions(profile, transforms);
+    const starts = focusedNodes(profile, transforms);
+    /**
+     * The first and last nodes of what is shown, ascending.
+     * @type {[number, number][]}
+     */
+    this.ranges = starts ? starts.map((n) => [n, profile.last[n]]) : [[1, profile.nodeCount]];
+    /** Whether each node of the profile is in a focus; null without one. */
+    this.isFocused = starts ? new Uint8Array(profile.nodeCount + 1) : null;
+    for (const [first, end] of starts ? this.ranges : []) this.isFocused?.fill(1, first, end + 1);
+    /** The samples that are shown. */
+    this.samples = starts ? samples.filter((sample) => this.isFocused?.[profile.node[sample]] === 1) : samples;
+    /** @type {Nodes} */
+    this.base = profile;
+    if (collapsesRecursion) {
+      const key = JSON.stringify(transforms);
+      let last = lastCollapsed.get(profile);
+      if (last?.key !== key) {
+        last = { key, nodes: withoutRecursion(profile, this.shown, this.ranges) };
+        lastCollapsed.set(profile, last);
+      }
+      this.base = last.nodes;
+      this.ranges = [[1, this.base.parent.length - 1]];
     }
-    this.totals = this.ownWeights.slice();
-    for (let n = this.count - 1; n > 0; n--) this.totals[this.parents[n]] += this.totals[n];
-    this.marks = profile.marked.length > 0 ? this.markWeights(profile, samples) : null;
-    /** @type {Map<number, Int32Array>} */
-    this.sorted = new Map();
+    let weights = lastWeights.get(this.samples);
+    if (weights?.nodes !== this.base) {
+      weights = { nodes: this.base, before: weightsBefore(profile, this.samples, this.base) };
+      lastWeights.set(this.samples, weights);
+    }
+    this.before = weights.before;
+    /**
+     * Whether each node of the base begins what is shown; null for all that have no caller.
+     * @type {Uint8Array | null}
+     */
+    this.isStart = null;
+    /**
+     * The nodes of the base that each node stands for.
+     * @type {Map<number, number[]>}
+     */
+    this.entries = new Map();
+    const { header } = profile;
+    /** For each function, its group while callees are grouped. */
+    this.groups = new Int32Array(header.functions.length + header.modules.length).fill(-1);
+    this.begin(this.before[this.before.length - 1]);
   }
 
   /**
-   * The weights of frames with marks, for each node.
-   * @param {Profile} profile
-   * @param {Int32Array} samples
+   * The tree below the outermost calls of a function.
+   * @param {number} fn
+   * @returns {CalleeTree}
    */
-  markWeights(profile, samples) {
-    const spliced = new Float64Array(this.count);
-    const guessed = new Float64Array(this.count);
-    const inlined = new Uint8Array(this.count);
-    const totals = new Float64Array(profile.nodeCount + 1);
-    for (const sample of samples) totals[profile.node[sample]] += profile.weight[sample];
-    for (let n = profile.nodeCount; n > 0; n--) totals[profile.parent[n]] += totals[n];
-    for (const n of profile.marked) {
-      const node = this.map[n];
-      // A frame that counts for its caller has the caller's marks.
-      if (node < 0 || this.map[profile.parent[n]] === node) continue;
-      if (profile.flags[n] & SPLICED) spliced[node] += totals[n];
-      if (profile.flags[n] & GUESSED) guessed[node] += totals[n];
-      if (profile.flags[n] & INLINED) inlined[node] = 1;
-    }
-    return { spliced, guessed, inlined };
+  focused(fn) {
+    /** @type {CalleeTree} */
+    const tree = Object.create(this);
+    tree.ranges = this.outermost((other) => other === fn).map((n) => [n, this.base.last[n]]);
+    tree.begin(tree.ranges.reduce((sum, [n]) => sum + this.weightBelow(n), 0));
+    return tree;
+  }
+
+  /**
+   * Begins at the root.
+   * @param {number} total
+   */
+  begin(total) {
+    this.isStart = this.ranges.length === 1 && this.ranges[0][0] === 1 ? null : new Uint8Array(this.base.parent.length);
+    for (const [first] of this.ranges) if (this.isStart) this.isStart[first] = 1;
+    this.entries = new Map();
+    this.nodes = new Map();
+    this.make(0, -1, -1).total = total;
+  }
+
+  /**
+   * The weight of a node of the base with all below it.
+   * @param {number} n
+   */
+  weightBelow(n) {
+    return this.before[this.base.last[n] + 1] - this.before[n];
   }
 
   /** @param {number} node */
   children(node) {
-    let sorted = this.sorted.get(node);
-    if (!sorted) {
-      const children = [];
-      const { firstChild, nextSibling } = this.shape;
-      for (let child = firstChild[node]; child > 0; child = nextSibling[child]) {
-        if (this.totals[child] > 0) children.push(child);
+    const it = this.node(node);
+    if (it.children) return it.children;
+    const { fn, last, flags } = this.base;
+    const { shown, before, groups, profile } = this;
+    const entries = this.entries.get(node);
+    /** @type {[number, number][]} */
+    const ranges = entries ? entries.map((n) => [n + 1, last[n]]) : this.ranges;
+    for (const n of entries ?? []) it.own += before[n + 1] - before[n];
+    /** @type {number[]} */
+    const children = [];
+    for (const [first, end] of ranges) {
+      for (let n = first; n <= end; n++) {
+        const total = before[last[n] + 1] - before[n];
+        const function_ = shown[fn[n]];
+        if (total === 0) n = last[n];
+        else if (function_ < 0 || (function_ === it.fn && profile.isModule(function_))) it.own += before[n + 1] - before[n];
+        else {
+          let child = groups[function_];
+          if (child < 0) {
+            children.push((child = groups[function_] = n));
+            this.make(n, function_, node);
+            this.entries.set(n, []);
+          }
+          const made = this.node(child);
+          this.entries.get(child)?.push(n);
+          made.total += total;
+          if (flags[n] & SPLICED) made.spliced += total;
+          if (flags[n] & GUESSED) made.guessed += total;
+          if (flags[n] & INLINED) made.isInlined = true;
+          n = last[n];
+        }
       }
-      sorted = Int32Array.from(children.sort((a, b) => this.totals[b] - this.totals[a] || a - b));
-      this.sorted.set(node, sorted);
     }
-    return sorted;
+    for (const child of children) groups[this.fn(child)] = -1;
+    return (it.children = children.sort((a, b) => this.total(b) - this.total(a) || a - b));
   }
 
   /** @param {number} node */
   isLeaf(node) {
-    const { firstChild, nextSibling } = this.shape;
-    let child = firstChild[node];
-    while (child > 0 && this.totals[child] === 0) child = nextSibling[child];
-    return child <= 0;
-  }
-
-  /** @param {number} node */
-  fn(node) {
-    return this.functions[node];
-  }
-
-  /** @param {number} node */
-  parent(node) {
-    return this.parents[node];
-  }
-
-  /** @param {number} node */
-  total(node) {
-    return this.totals[node];
+    return this.children(node).length === 0;
   }
 
   /** @param {number} node */
   own(node) {
-    return this.ownWeights[node];
-  }
-
-  /** @param {number} node */
-  spliced(node) {
-    return this.marks ? this.marks.spliced[node] : 0;
-  }
-
-  /** @param {number} node */
-  guessed(node) {
-    return this.marks ? this.marks.guessed[node] : 0;
-  }
-
-  /** @param {number} node */
-  isInlined(node) {
-    return this.marks !== null && this.marks.inlined[node] === 1;
-  }
-
-  /** @param {number} node */
-  has(node) {
-    return node >= 0 && node < this.count;
-  }
-
-  start() {
-    return null;
+    this.children(node);
+    return this.node(node).own;
   }
 
   /**
-   * Calls functions at each node before and after its callees.
-   * @param {(node: number) => void} enter
-   * @param {(node: number) => void} leave
+   * Whether there is such a node. The way to it is opened.
+   * @param {number} node
    */
-  walk(enter, leave) {
-    const { firstChild, nextSibling } = this.shape;
-    let node = 0;
-    let next = firstChild[0];
-    for (;;) {
-      while (next > 0 && this.totals[next] === 0) next = nextSibling[next];
-      if (next > 0) {
-        enter(next);
-        node = next;
-        next = firstChild[node];
-      } else if (node > 0) {
-        leave(node);
-        next = nextSibling[node];
-        node = this.parents[node];
-      } else return;
+  has(node) {
+    const { fn, parent } = this.base;
+    if (this.nodes.has(node) || node < 0 || node >= parent.length) return this.nodes.has(node);
+    /** @type {number[]} */
+    const path = [];
+    for (let n = node; n > 0; n = parent[n]) path.push(this.shown[fn[n]]);
+    let at = 0;
+    for (const wanted of path.reverse()) at = this.children(at).find((child) => this.fn(child) === wanted) ?? at;
+    return this.nodes.has(node);
+  }
+
+  /**
+   * The node of the base that is shown as the caller of one; 0 for none.
+   * @param {number} n
+   */
+  callerOf(n) {
+    const { shown, isStart } = this;
+    const { fn, parent } = this.base;
+    const callee = shown[fn[n]];
+    while (!isStart || isStart[n] === 0) {
+      n = parent[n];
+      if (n === 0) break;
+      const function_ = shown[fn[n]];
+      if (function_ >= 0 && (function_ !== callee || !this.profile.isModule(callee))) return n;
     }
+    return 0;
+  }
+
+  /**
+   * The node of the base that is shown for one: itself, or the caller of a hidden one; 0 for none.
+   * @param {number} n
+   */
+  shownNode(n) {
+    return n === 0 || this.shown[this.base.fn[n]] >= 0 ? n : this.callerOf(n);
+  }
+
+  /**
+   * The nodes of the base that are shown from the root to a node of the profile.
+   * @param {number} node
+   */
+  pathTo(node) {
+    /** @type {number[]} */
+    const path = [];
+    if (this.isFocused && !this.isFocused[node]) return path;
+    const { map } = this.base;
+    for (let n = this.shownNode(map ? map[node] : node); n > 0; n = this.callerOf(n)) path.push(n);
+    return path.reverse();
   }
 
   /**
@@ -458,52 +461,91 @@ export class CalleeTree {
   weightsBy(count, of) {
     const own = new Float64Array(count);
     const total = new Float64Array(count);
-    const active = new Int32Array(count);
-    const { functions, ownWeights, parents, totals } = this;
-    const { header } = this.shape.profile;
-    const values = Int32Array.from({ length: header.functions.length + header.modules.length }, (_, fn) => of(fn));
-    const { firstChild, nextSibling } = this.shape;
-    // As `walk`, which would call two functions for each node.
-    let node = 0;
-    let next = firstChild[0];
-    for (;;) {
-      if (next > 0) {
-        if (totals[next] === 0) {
-          next = nextSibling[next];
+    const { before } = this;
+    const { fn, parent, last } = this.base;
+    const values = this.shown.map((function_) => (function_ < 0 ? -1 : of(function_)));
+    /** The value of each node, or of the nearest shown caller of a hidden one; null if none is hidden. */
+    const near = values.includes(-1) ? new Int32Array(parent.length).fill(-1) : null;
+    /** The last node below the outermost one with a value. */
+    const until = new Int32Array(count).fill(-1);
+    for (const [first, end] of this.ranges) {
+      for (let n = first; n <= end; n++) {
+        const weight = before[last[n] + 1] - before[n];
+        if (weight === 0) {
+          n = last[n];
           continue;
         }
-        node = next;
-        next = firstChild[node];
-        const value = values[functions[node]];
-        own[value] += ownWeights[node];
-        if (active[value]++ === 0) total[value] += totals[node];
-      } else if (node > 0) {
-        active[values[functions[node]]] -= 1;
-        next = nextSibling[node];
-        node = parents[node];
-      } else break;
+        let value = values[fn[n]];
+        if (near) near[n] = value = value < 0 && n > first ? near[parent[n]] : value;
+        if (value < 0) continue;
+        own[value] += before[n + 1] - before[n];
+        if (n > until[value]) {
+          total[value] += weight;
+          until[value] = last[n];
+        }
+      }
     }
     return { own, total };
   }
 
   /**
-   * The outermost nodes of functions.
+   * The outermost nodes of the base with wanted functions.
    * @param {(fn: number) => boolean} isWanted
    */
   outermost(isWanted) {
+    const { fn, last } = this.base;
+    const { before } = this;
+    const wanted = Uint8Array.from(this.shown, (function_) => Number(function_ >= 0 && isWanted(function_)));
     /** @type {number[]} */
     const found = [];
-    let inside = 0;
-    this.walk(
-      (node) => {
-        if (isWanted(this.functions[node]) && inside++ === 0) found.push(node);
-      },
-      (node) => {
-        if (isWanted(this.functions[node])) inside -= 1;
-      },
-    );
+    for (const [first, end] of this.ranges) {
+      for (let n = first; n <= end; n++) {
+        const isFound = wanted[fn[n]] === 1;
+        if (before[last[n] + 1] === before[n]) n = last[n];
+        else if (isFound) {
+          found.push(n);
+          n = last[n];
+        }
+      }
+    }
     return found;
   }
+
+  /**
+   * The weight of the paths with a wanted function.
+   * @param {(fn: number) => boolean} isWanted
+   */
+  weightWith(isWanted) {
+    return this.outermost(isWanted).reduce((sum, n) => sum + this.weightBelow(n), 0);
+  }
+}
+
+/**
+ * The outermost nodes of focused functions, each below those of the ones before; null without a focus.
+ * @param {Profile} profile
+ * @param {Transform[]} transforms
+ */
+function focusedNodes(profile, transforms) {
+  const focus = transforms.filter((it) => it.kind === "focus").map((it) => profile.functionByKey.get(it.what) ?? -1);
+  if (focus.length === 0) return null;
+  const { fn, last } = profile;
+  /** @type {number[]} */
+  const found = [];
+  /**
+   * The ends of the focused nodes around the current one.
+   * @type {number[]}
+   */
+  const open = [];
+  for (let n = 1; n <= profile.nodeCount; n++) {
+    while (open.length > 0 && open[open.length - 1] < n) open.pop();
+    if (fn[n] !== focus[open.length]) continue;
+    if (open.length + 1 < focus.length) open.push(last[n]);
+    else {
+      found.push(n);
+      n = last[n];
+    }
+  }
+  return found;
 }
 
 /**
@@ -529,70 +571,9 @@ function shownFunctions(profile, transforms) {
 }
 
 /**
- * @typedef {object} GrowingNode
- * @property {number} fn
- * @property {number} parent
- * @property {number} total
- * @property {number} own
- * @property {number} spliced
- * @property {number} guessed
- * @property {boolean} isInlined
- * @property {number | null} start
- * @property {number[] | null} children Null if they are not made yet.
+ * Nodes of the base of a tree of callees, and a weight of each.
+ * @typedef {{nodes: Int32Array, weights: Float64Array}} Entries
  */
-
-/** A tree that is made where it is looked at. */
-class GrowingTree {
-  constructor() {
-    /** @type {GrowingNode[]} */
-    this.nodes = [];
-  }
-
-  /** @param {number} node */
-  fn(node) {
-    return this.nodes[node].fn;
-  }
-
-  /** @param {number} node */
-  parent(node) {
-    return this.nodes[node].parent;
-  }
-
-  /** @param {number} node */
-  total(node) {
-    return this.nodes[node].total;
-  }
-
-  /** @param {number} node */
-  own(node) {
-    return this.nodes[node].own;
-  }
-
-  /** @param {number} node */
-  spliced(node) {
-    return this.nodes[node].spliced;
-  }
-
-  /** @param {number} node */
-  guessed(node) {
-    return this.nodes[node].guessed;
-  }
-
-  /** @param {number} node */
-  isInlined(node) {
-    return this.nodes[node].isInlined;
-  }
-
-  /** @param {number} node */
-  start(node) {
-    return this.nodes[node].start;
-  }
-
-  /** @param {number} node */
-  has(node) {
-    return node >= 0 && node < this.nodes.length;
-  }
-}
 
 /**
  * The tree of callers: from the innermost functions, or from one function, to the root.
@@ -606,107 +587,124 @@ export class CallerTree extends GrowingTree {
   constructor(tree, fn) {
     super();
     this.tree = tree;
-    const { header } = tree.shape.profile;
-    /** For each function, its group at the moment. */
-    this.groups = new Int32Array(header.functions.length + header.modules.length).fill(-1);
+    /** For each function, its group while entries are grouped. */
+    this.groups = new Int32Array(tree.groups.length).fill(-1);
     /**
-     * For each node, the nodes of the other tree, and their weights.
-     * @type {{nodes: Int32Array, weights: Float64Array}[]}
+     * By node.
+     * @type {Entries[]}
      */
     this.entries = [];
-    const starts = fn === null ? this.innermost() : Int32Array.from(tree.outermost((other) => other === fn));
-    const weights = fn === null ? tree.ownWeights : tree.totals;
-    this.add(-1, -1, { nodes: new Int32Array(0), weights: new Float64Array(0) });
-    const entries = { nodes: starts, weights: Float64Array.from(starts, (node) => weights[node]) };
-    this.nodes[0].total = fn === null ? tree.total(0) : entries.weights.reduce((a, b) => a + b, 0);
-    this.nodes[0].children = this.group(0, entries);
+    const entries = fn === null ? this.innermost() : this.callsOf(fn);
+    const root = this.add(-1, -1, { nodes: new Int32Array(0), weights: new Float64Array(0) });
+    this.node(root).total = fn === null ? tree.total(0) : entries.weights.reduce((a, b) => a + b, 0);
+    this.node(root).children = this.group(root, entries);
   }
 
-  /** The nodes with a weight of their own. */
+  /**
+   * The nodes with a weight of their own, which counts for the caller if they are hidden.
+   * @returns {Entries}
+   */
   innermost() {
-    const { count, ownWeights } = this.tree;
-    const nodes = new Int32Array(count);
+    const { tree } = this;
+    const { before, ranges, samples } = tree;
+    const hasHidden = tree.shown.includes(-1);
+    const [nodes, weights] = [new Int32Array(samples.length), new Float64Array(samples.length)];
     let length = 0;
-    for (let n = 1; n < count; n++) {
-      if (ownWeights[n] > 0) nodes[length++] = n;
+    for (const [first, end] of ranges) {
+      for (let n = first; n <= end; n++) {
+        const weight = before[n + 1] - before[n];
+        if (weight === 0) continue;
+        nodes[length] = hasHidden ? tree.shownNode(n) : n;
+        weights[length++] = weight;
+      }
     }
-    return nodes.slice(0, length);
+    return { nodes: nodes.subarray(0, length), weights: weights.subarray(0, length) };
+  }
+
+  /**
+   * The outermost calls of a function.
+   * @param {number} fn
+   * @returns {Entries}
+   */
+  callsOf(fn) {
+    const nodes = Int32Array.from(this.tree.outermost((other) => other === fn));
+    return { nodes, weights: Float64Array.from(nodes, (n) => this.tree.weightBelow(n)) };
   }
 
   /**
    * @param {number} parent
    * @param {number} fn
-   * @param {{nodes: Int32Array, weights: Float64Array}} entries
+   * @param {Entries} entries
    */
   add(parent, fn, entries) {
-    const { tree } = this;
-    const it = { fn, parent, total: 0, own: 0, spliced: 0, guessed: 0, isInlined: false, start: null, children: null };
+    const { flags } = this.tree.base;
+    const it = this.make(this.entries.length, fn, parent);
     const { nodes, weights } = entries;
-    for (let n = 0; n < nodes.length; n++) it.total += weights[n];
-    for (let n = 0; tree.marks && n < nodes.length; n++) {
-      const share = weights[n] / (tree.totals[nodes[n]] || 1);
-      it.spliced += share * tree.marks.spliced[nodes[n]];
-      it.guessed += share * tree.marks.guessed[nodes[n]];
-      it.isInlined ||= tree.marks.inlined[nodes[n]] === 1;
+    for (let n = 0; n < nodes.length; n++) {
+      const flag = flags[nodes[n]];
+      it.total += weights[n];
+      if (flag & SPLICED) it.spliced += weights[n];
+      if (flag & GUESSED) it.guessed += weights[n];
+      if (flag & INLINED) it.isInlined = true;
     }
-    this.entries.push(entries);
-    return this.nodes.push(it) - 1;
+    return this.entries.push(entries) - 1;
   }
 
   /**
-   * Makes a node for each function of entries.
+   * Makes a node for each function of entries; those without a node (0) are left out.
    * @param {number} parent
-   * @param {{nodes: Int32Array, weights: Float64Array}} entries
+   * @param {Entries} entries
    */
   group(parent, entries) {
     const { groups, tree } = this;
+    const { shown, base } = tree;
     /** @type {number[]} */
     const functions = [];
     /** @type {number[]} */
     const counts = [];
     for (const node of entries.nodes) {
-      const fn = tree.functions[node];
+      if (node === 0) continue;
+      const fn = shown[base.fn[node]];
       if (groups[fn] < 0) {
         groups[fn] = functions.push(fn) - 1;
         counts.push(0);
       }
       counts[groups[fn]] += 1;
     }
-    const parts = counts.map((count) => ({ nodes: new Int32Array(count), weights: new Float64Array(count), length: 0 }));
+    const nodes = new Int32Array(entries.nodes.length);
+    const weights = new Float64Array(entries.nodes.length);
+    let end = 0;
+    /** The place of the next entry of each group. */
+    const next = counts.map((count) => (end += count) - count);
     for (let n = 0; n < entries.nodes.length; n++) {
       const node = entries.nodes[n];
-      const part = parts[groups[tree.functions[node]]];
-      part.nodes[part.length] = node;
-      part.weights[part.length++] = entries.weights[n];
+      if (node === 0) continue;
+      const to = next[groups[shown[base.fn[node]]]]++;
+      nodes[to] = node;
+      weights[to] = entries.weights[n];
     }
-    for (const fn of functions) groups[fn] = -1;
-    const children = parts.map((part, n) => this.add(parent, functions[n], part));
-    return children.sort((a, b) => this.nodes[b].total - this.nodes[a].total);
+    const children = functions.map((fn, group) => {
+      groups[fn] = -1;
+      const [from, to] = [next[group] - counts[group], next[group]];
+      return this.add(parent, fn, { nodes: nodes.subarray(from, to), weights: weights.subarray(from, to) });
+    });
+    return children.sort((a, b) => this.total(b) - this.total(a));
   }
 
   /** @param {number} node */
   isLeaf(node) {
-    const { children } = this.nodes[node];
-    return children ? children.length === 0 : this.entries[node].nodes.every((inner) => this.tree.parents[inner] <= 0);
+    const { children } = this.node(node);
+    return children ? children.length === 0 : this.entries[node].nodes.every((n) => this.tree.callerOf(n) === 0);
   }
 
   /** @param {number} node */
   children(node) {
-    const it = this.nodes[node];
+    const it = this.node(node);
     if (!it.children) {
       const { nodes, weights } = this.entries[node];
-      const callers = { nodes: new Int32Array(nodes.length), weights: new Float64Array(nodes.length) };
-      let count = 0;
-      for (let n = 0; n < nodes.length; n++) {
-        const caller = this.tree.parents[nodes[n]];
-        if (caller <= 0) continue;
-        callers.nodes[count] = caller;
-        callers.weights[count++] = weights[n];
-      }
-      it.children = this.group(node, {
-        nodes: callers.nodes.subarray(0, count),
-        weights: callers.weights.subarray(0, count),
-      });
+      const callers = new Int32Array(nodes.length);
+      for (let n = 0; n < nodes.length; n++) callers[n] = this.tree.callerOf(nodes[n]);
+      it.children = this.group(node, { nodes: callers, weights });
     }
     return it.children;
   }
@@ -726,26 +724,25 @@ export class TimeTree extends GrowingTree {
    */
   constructor(profile, tree, samples, columns) {
     super();
-    /**
-     * For each node, the node of the other tree.
-     * @type {number[]}
-     */
-    this.origin = [0];
     /** When each sample ends. */
     const ends = new Float64Array(samples.length);
     let length = 0;
-    samples.forEach((sample, n) => {
+    for (let n = 0; n < samples.length; n++) {
       const before = n > 0 ? profile.time[samples[n - 1]] : -Infinity;
-      length += profile.time[sample] - Math.max(profile.beginOf(sample), before);
+      length += profile.time[samples[n]] - Math.max(profile.beginOf(samples[n]), before);
       ends[n] = length;
-    });
-    this.add(-1, -1, 0, length);
+    }
+    const { base, shown } = tree;
+    this.add(-1, -1, 0).total = length;
     /**
      * The open nodes, by depth.
      * @type {number[]}
      */
-    let open = [0];
-    /** @type {number[]} */
+    const open = [0];
+    /**
+     * The nodes of the other tree's base.
+     * @type {number[]}
+     */
     let path = [];
     let at = 0;
     let previous = -1;
@@ -753,24 +750,24 @@ export class TimeTree extends GrowingTree {
       const begin = (length * column) / columns;
       const end = (length * (column + 1)) / columns;
       while (at + 1 < samples.length && ends[at] < (begin + end) / 2) at += 1;
-      if (at !== previous) path = pathOf(tree, Math.max(tree.map[profile.node[samples[at]]], 0));
+      if (at !== previous) path = tree.pathTo(profile.node[samples[at]]);
       previous = at;
       let depth = 0;
-      while (depth < path.length && depth + 1 < open.length && this.origin[open[depth + 1]] === path[depth]) depth += 1;
-      open = open.slice(0, depth + 1);
+      const isSame = (/** @type {number} */ n) => this.fn(open[n + 1]) === shown[base.fn[path[n]]];
+      while (depth < path.length && depth + 1 < open.length && isSame(depth)) depth += 1;
+      open.length = depth + 1;
       for (; depth < path.length; depth++) {
-        const node = this.add(open[depth], tree.functions[path[depth]], begin, 0);
-        this.origin[node] = path[depth];
-        this.nodes[node].isInlined = tree.isInlined(path[depth]);
-        this.nodes[open[depth]].children?.push(node);
-        open.push(node);
+        const id = this.nodes.size;
+        this.add(open[depth], shown[base.fn[path[depth]]], begin).isInlined = (base.flags[path[depth]] & INLINED) !== 0;
+        this.node(open[depth]).children?.push(id);
+        open.push(id);
       }
-      for (const node of open.slice(1)) {
-        const it = this.nodes[node];
-        const other = this.origin[node];
+      for (let n = 1; n < open.length; n++) {
+        const it = this.node(open[n]);
+        const flags = base.flags[path[n - 1]];
         it.total = end - (it.start ?? 0);
-        it.spliced = (it.total * tree.spliced(other)) / (tree.totals[other] || 1);
-        it.guessed = (it.total * tree.guessed(other)) / (tree.totals[other] || 1);
+        if (flags & SPLICED) it.spliced += end - begin;
+        if (flags & GUESSED) it.guessed += end - begin;
       }
     }
   }
@@ -779,10 +776,12 @@ export class TimeTree extends GrowingTree {
    * @param {number} parent
    * @param {number} fn
    * @param {number} start
-   * @param {number} total
    */
-  add(parent, fn, start, total) {
-    return this.nodes.push({ fn, parent, total, own: 0, spliced: 0, guessed: 0, isInlined: false, start, children: [] }) - 1;
+  add(parent, fn, start) {
+    const it = this.make(this.nodes.size, fn, parent);
+    it.start = start;
+    it.children = [];
+    return it;
   }
 
   /** @param {number} node */
@@ -792,7 +791,7 @@ export class TimeTree extends GrowingTree {
 
   /** @param {number} node */
   children(node) {
-    return this.nodes[node].children ?? [];
+    return this.node(node).children ?? [];
   }
 }
 
@@ -814,28 +813,33 @@ export function pathOf(tree, node) {
  * @param {Int32Array} samples
  */
 export function completeness(profile, samples) {
-  const marks = profile.pathFlags;
   const result = { complete: 0, guessed: 0, spliced: 0, incomplete: 0, kernelThreads: 0, noUserRegisters: 0 };
   /** @type {Map<string, number>} */
   const reasons = new Map();
-  const ends = profile.header.ends;
+  const { ends } = profile.header;
+  /** The number of samples by end, and by the flags of their stacks. */
+  const counts = new Int32Array(ends.length << 2);
   for (const sample of samples) {
-    const end = profile.endOf(sample);
-    const mark = marks[profile.node[sample]];
-    if (!end.has_user_stack) {
-      if (end === ends.find((it) => !it.has_user_stack)) result.kernelThreads += 1;
-      else result.noUserRegisters += 1;
-    } else if (end.is_root && mark & SPLICED) result.spliced += 1;
-    else if (end.is_root) {
-      result.complete += 1;
-      if (mark & GUESSED) result.guessed += 1;
-    } else {
-      result.incomplete += 1;
-      const module = outermostModule(profile, profile.node[sample]);
-      const reason = module ? `${end.reason} in ${module}` : end.reason;
-      reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
-    }
+    const end = profile.state[sample] & END;
+    counts[(end << 2) | (profile.pathFlags[profile.node[sample]] & (SPLICED | GUESSED))] += 1;
+    if (!ends[end].has_user_stack || ends[end].is_root) continue;
+    const module = outermostModule(profile, profile.node[sample]);
+    const reason = module ? `${ends[end].reason} in ${module}` : ends[end].reason;
+    reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   }
+  const firstWithout = ends.findIndex((it) => !it.has_user_stack);
+  counts.forEach((count, key) => {
+    const end = ends[key >> 2];
+    if (!end.has_user_stack) {
+      if (key >> 2 === firstWithout) result.kernelThreads += count;
+      else result.noUserRegisters += count;
+    } else if (!end.is_root) result.incomplete += count;
+    else if (key & SPLICED) result.spliced += count;
+    else {
+      result.complete += count;
+      if (key & GUESSED) result.guessed += count;
+    }
+  });
   return { ...result, reasons: [...reasons].sort((a, b) => b[1] - a[1]) };
 }
 
@@ -856,8 +860,15 @@ export function shareOf(part, of) {
  */
 function outermostModule(profile, node) {
   if (node === 0) return "";
-  while (profile.parent[node] > 0) node = profile.parent[node];
-  return profile.moduleName(profile.fn[node]);
+  // The last of the outermost nodes that is not after it.
+  const { outermost } = profile;
+  let [low, high] = [0, outermost.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (outermost[middle] <= node) low = middle;
+    else high = middle;
+  }
+  return profile.moduleName(profile.fn[outermost[low]]);
 }
 
 /**
