@@ -224,6 +224,7 @@ fn page_shows_what_was_sampled() {
         browser.eval("document.querySelector('#view tbody button').click()");
     });
     assert_eq!(page.text("#transforms button"), "waiting for unknown ✕");
+    assert!(!page.state().contains("view="), "the graph says who waits");
     page.show("view=list&state=off&wait=a lock or another thread");
     assert!(page.text("#view").starts_with("No sample passes"));
 
@@ -428,6 +429,18 @@ fn page_by_keyboard_and_mouse() {
     let on = on_cpu(&on);
     let leaf = &expected(&on, |_| false)["leaf"].1;
     assert_eq!(page.text("#matches"), format!("{leaf} of the weight"));
+
+    // Three callers up, and one back.
+    page.show("callers=1");
+    page.browser
+        .eval("document.querySelector('.graph canvas').focus()");
+    for _ in 0..3 {
+        page.browser.press("ArrowDown");
+    }
+    page.acts(|browser| browser.press("Enter"));
+    let inner = page.state();
+    page.acts(|browser| browser.press("Escape"));
+    assert!(page.state().contains("zoom=") && page.state() != inner);
 
     // Dragging selects a stretch; a click on a thread selects it.
     page.show("");

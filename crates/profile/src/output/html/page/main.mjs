@@ -64,6 +64,8 @@ class Page {
     };
     /** @type {Graph | null} */
     this.graph = null;
+    /** What the shares of two profiles are of. */
+    this.weights = element("span");
     /** @type {Map<number, string>} */
     this.shortNames = new Map();
     /**
@@ -152,9 +154,11 @@ class Page {
     const { title, started } = before.header;
     const date = started > 0 ? `, ${new Date(started).toISOString().slice(0, 19).replace("T", " ")} UTC` : "";
     const samples = `${before.sampleCount.toLocaleString("en")} samples`;
-    const text = `Compared with ${title} before: ${samples}${date}. Shares are of each profile's own weight. `;
-    const scope = "Threads and times are selected in the profile after.";
-    byId("facts", HTMLElement).after(element("p", text + scope, "comparison"));
+    const scope = "Threads and times are selected in the profile after. ";
+    const text = `Compared with ${title} before: ${samples}${date}. ${scope}`;
+    const line = element("p", text, "comparison");
+    line.append(this.weights);
+    byId("facts", HTMLElement).after(line);
     const legend = byId("legend", HTMLElement);
     legend.append(this.legendEntry("▲ a greater share than before", changeColour(10), null));
     legend.append(this.legendEntry("▼ a smaller one", changeColour(-10), null));
@@ -342,7 +346,7 @@ class Page {
       return;
     }
     const start = performance.now();
-    const { samples, tree, collapses } = this.compute();
+    const { samples, tree, before, collapses } = this.compute();
     const found = this.isFound();
     measured("tree", start);
     this.controls(collapses);
@@ -351,6 +355,10 @@ class Page {
     this.shownCompleteness = samples;
     const matched = found ? tree.weightWith(found) : 0;
     byId("matches", HTMLElement).textContent = found ? `${this.share(matched)} of the weight` : "";
+    if (before) {
+      const [earlier, later] = [before, tree].map((it) => this.weightText(it.total(0)));
+      this.weights.textContent = `Shares are of ${earlier} before and ${later} after.`;
+    }
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
     this.graph = null;
     this.view.replaceChildren();
@@ -494,7 +502,7 @@ class Page {
       onSort: (sort) => this.change({ sort }),
       onSelect: (id) => {
         if (listed === "module") this.transform("module", modules[id]);
-        else if (names) this.change({ wait: names[id], by: null, zoom: 0 });
+        else if (names) this.change({ wait: names[id], by: null, view: "flame", zoom: 0 });
         else this.change({ fn: profile.key(id) });
       },
     });
