@@ -98,6 +98,38 @@ impl KernelSymbolsError {
             KernelSymbolsError::Unreadable(_) | KernelSymbolsError::Empty => None,
         }
     }
+
+    fn restricted() -> KernelSymbolsError {
+        let setting = |name: &str| {
+            let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+            text.map_or_else(|_| "?".into(), |text| text.trim().to_owned())
+        };
+        KernelSymbolsError::Restricted {
+            restrict: setting("kptr_restrict"),
+            paranoid: setting("perf_event_paranoid"),
+        }
+    }
+}
+
+/// The address of a variable of the running kernel or of one of its modules; `None` if it has none
+/// of this name. With `list`, as that saved list says.
+///
+/// # Errors
+///
+/// [`KernelSymbolsError`] has the reason and the remedy.
+pub fn kernel_variable(
+    name: &str,
+    list: Option<&Path>,
+) -> Result<Option<RuntimeAddr>, KernelSymbolsError> {
+    let text = fs::read(list.unwrap_or(Path::new(KALLSYMS)))?;
+    let lines = text.split(|byte| *byte == b'\n');
+    let mut variables = lines
+        .filter_map(KallsymsLine::parse)
+        .filter(|line| !line.is_function && line.name == name);
+    match variables.next() {
+        Some(line) if line.address == 0 => Err(KernelSymbolsError::restricted()),
+        found => Ok(found.map(|line| RuntimeAddr(line.address))),
+    }
 }
 
 impl KernelSymbols {
@@ -107,16 +139,8 @@ impl KernelSymbols {
     ///
     /// [`KernelSymbolsError`] has the reason and the remedy.
     pub fn from_running_kernel() -> Result<KernelSymbols, KernelSymbolsError> {
-        let text = fs::read(KALLSYMS)?;
-        let setting = |name: &str| {
-            let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
-            text.map_or_else(|_| "?".into(), |text| text.trim().to_owned())
-        };
-        match KernelSymbols::parse(&text) {
-            Err(AddressesHidden) => Err(KernelSymbolsError::Restricted {
-                restrict: setting("kptr_restrict"),
-                paranoid: setting("perf_event_paranoid"),
-            }),
+        match KernelSymbols::parse(&fs::read(KALLSYMS)?) {
+            Err(AddressesHidden) => Err(KernelSymbolsError::restricted()),
             Ok(symbols) if symbols.is_empty() => Err(KernelSymbolsError::Empty),
             Ok(symbols) => Ok(symbols),
         }

@@ -52,7 +52,7 @@ pub use jitdump::{
     JitCode, JitCollector, JitDump, JitDumpReader, JitError, JitHeader, JitInfo, JitLine,
     JitLineRow, JitLines, JitLoad, JitRecord, JitTimeline, JitUnwinding,
 };
-pub use kernel::{KernelSymbol, KernelSymbols, KernelSymbolsError};
+pub use kernel::{KernelSymbol, KernelSymbols, KernelSymbolsError, kernel_variable};
 pub use names::{AddressName, AddressNames, CodeSymbol, InlineFrameRef, ModuleNames};
 pub use perf_map::{JitSymbol, PerfMap, PerfMapError, PerfMapLocation};
 pub use problem::SymbolProblem;

@@ -140,11 +140,12 @@ Examples:
   unspool ctf show 1234 'root.next[2].name'        a part; pointers are followed
   unspool ctf show 1234 root --follow 3            and what its pointers point to
   unspool ctf show core --at 0x7f001234 --type 'struct node'
+  unspool ctf show kernel init_task.comm --type 'struct task_struct'
   unspool ctf show 1234 config.level --write 3     changes it
 
 Exit status: 0 shown or written; 1 a part cannot be read; 2 could not run.")]
 pub(crate) struct CtfShowArgs {
-    /// A process ID, a core file, or a program or library.
+    /// A process ID, a core file, a program or library, or `kernel` (by root).
     pub(crate) subject: String,
     /// SYMBOL, and a path from there: `.member`, `->member`, `[index]`. With --at, a path only.
     #[arg(required_unless_present = "at", value_name = "SYMBOL[PATH]")]
@@ -161,6 +162,12 @@ pub(crate) struct CtfShowArgs {
     /// The program of a core file, if it is not where the core says.
     #[arg(long, value_name = "FILE")]
     pub(crate) exe: Option<PathBuf>,
+    /// The kernel's memory, as an ELF core file.
+    #[arg(long, value_name = "FILE", default_value = "/proc/kcore", hide = true)]
+    pub(crate) kcore: PathBuf,
+    /// The kernel's symbols, as a saved /proc/kallsyms.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) kallsyms: Option<PathBuf>,
     /// Follow up to N pointers from a value, one after the other.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) follow: usize,

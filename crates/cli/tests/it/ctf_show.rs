@@ -91,38 +91,55 @@ fn numbers_are_those_of_gdb() {
         let debug = debug
             .as_ref()
             .map_or("shown".into(), |folder| folder.path().join("shown"));
-        let paths: Vec<_> = all.iter().map(|(path, _)| path).collect();
-        let script = format!(
-            "python\nfor path in {paths:?}:\n  it = gdb.parse_and_eval(path)\n  \
-             is_float = it.type.strip_typedefs().code == gdb.TYPE_CODE_FLT\n  \
-             print('value', float(it) if is_float else int(it))\nend\n"
-        );
-        folder.write("print.gdb", script);
-        let mut gdb = tool("gdb");
-        gdb.args(["-batch", "-nx", "-p", &pid, "-ex"]).arg(format!(
-            "symbol-file {} -o {:#x}",
-            debug.display(),
-            bias(&pid)
-        ));
-        gdb.args(["-x", "print.gdb"]).current_dir(folder.path());
-        let said = gdb.finish();
-        let numbers = said
-            .out
-            .lines()
-            .filter_map(|line| line.strip_prefix("value "));
-        let numbers: Vec<_> = numbers.collect();
-        assert_eq!(numbers.len(), all.len(), "{said}");
-        for ((path, number), gdb) in all.iter().zip(numbers) {
-            let is_same = match number.as_f64().filter(|_| number.is_f64()) {
-                Some(number) => gdb.parse() == Ok(number),
-                None => gdb == number.to_string().as_str(),
-            };
-            assert!(
-                is_same,
-                "{option} {path}: {number}, gdb: {gdb}\n{}",
-                said.err
-            );
+        let symbols = format!("symbol-file {} -o {:#x}", debug.display(), bias(&pid));
+        assert_gdb_prints(&folder, &pid, &all, &["-ex", &symbols]);
+    }
+}
+
+/// Of the C library and the loader, by their debug files (libc6-dbg, which valgrind needs, too).
+#[test]
+fn variables_of_libraries_are_those_of_gdb() {
+    let folder = program("-g");
+    let program = start(&folder);
+    let pid = program.pid().to_string();
+    for symbols in [
+        &["_IO_2_1_stdout_", "main_arena", "mp_"][..],
+        &["_rtld_global", "_rtld_global_ro"],
+    ] {
+        let mut all = Vec::new();
+        for symbol in symbols {
+            leaves(&shown(&folder, &[&pid, symbol]), symbol, &mut all);
         }
+        assert!(all.len() > 200, "{}", all.len());
+        assert_gdb_prints(&folder, &pid, &all, &[]);
+    }
+}
+
+/// Reads the same numbers by gdb, after other commands.
+#[track_caller]
+fn assert_gdb_prints(folder: &TestFolder, pid: &str, all: &[(String, Value)], commands: &[&str]) {
+    let paths: Vec<_> = all.iter().map(|(path, _)| path).collect();
+    let script = format!(
+        "python\nfor path in {paths:?}:\n  it = gdb.parse_and_eval(path)\n  \
+         is_float = it.type.strip_typedefs().code == gdb.TYPE_CODE_FLT\n  \
+         print('value', float(it) if is_float else int(it))\nend\n"
+    );
+    folder.write("print.gdb", script);
+    let mut gdb = tool("gdb");
+    gdb.args(["-batch", "-nx", "-p", pid]).args(commands);
+    let said = gdb
+        .args(["-x", "print.gdb"])
+        .current_dir(folder.path())
+        .finish();
+    let numbers = (said.out.lines()).filter_map(|line| line.strip_prefix("value "));
+    let numbers: Vec<_> = numbers.collect();
+    assert_eq!(numbers.len(), all.len(), "{said}");
+    for ((path, number), gdb) in all.iter().zip(numbers) {
+        let is_same = match number.as_f64().filter(|_| number.is_f64()) {
+            Some(number) => gdb.parse() == Ok(number),
+            None => gdb == number.to_string().as_str(),
+        };
+        assert!(is_same, "{path}: {number}, gdb: {gdb}\n{}", said.err);
     }
 }
 
@@ -242,4 +259,126 @@ fn values_are_written_into_a_process() {
     changed.await_ready();
     send_signal(changed.pid(), "USR1");
     assert_eq!(changed.line().trim_end(), "root 2 -3 42 1");
+}
+
+/// Threads that read a word meanwhile see the old value or the new one, whatever its bytes are.
+#[test]
+fn a_written_word_is_seen_whole() {
+    let folder = TestFolder::new();
+    let source = source("threads_read.c");
+    folder.tool("gcc", &format!("-O2 -g -pthread {source} -o reads"));
+    let mut program = RunningProgram::start(&mut command(folder.path().join("reads")));
+    assert_eq!(program.line(), "ready");
+    let pid = program.pid();
+    for _ in 0..20 {
+        for value in ["0x2222222222222222", "0x1111111111111111"] {
+            folder.done(&format!("ctf show {pid} word --write {value}"));
+        }
+    }
+    send_signal(pid, "USR1");
+    let line = program.line();
+    let counts: Vec<u64> = line
+        .split_whitespace()
+        .map(|it| it.parse().unwrap())
+        .collect();
+    let [first, second, other] = counts[..] else {
+        panic!("{line}")
+    };
+    assert!(
+        first > 0 && second > 0 && first + second > 1_000_000,
+        "{line}"
+    );
+    assert_eq!(other, 0);
+}
+
+/// The kernel's memory is a core file of all address space: gdb reads the same values from it.
+#[test]
+fn values_of_a_kernel() {
+    const START: u64 = 0xffff_ffff_8260_0000;
+    let folder = TestFolder::new();
+    folder.write(
+        "kernel.c",
+        "struct list { struct list *next; };\n\
+         struct task { unsigned flags : 5; int prio; struct list all; char comm[16]; } any;\n",
+    );
+    folder.tool("gcc", "-g -c kernel.c -o kernel.o");
+    let mut bytes = Vec::new();
+    bytes.extend(0xab_u32.to_le_bytes());
+    bytes.extend((-20_i32).to_le_bytes());
+    bytes.extend((START + 8).to_le_bytes());
+    bytes.extend(*b"swapper/0\0\0\0\0\0\0\0");
+    folder.write("kcore", core_of_segment(START, &bytes));
+    folder.write(
+        "kallsyms",
+        format!(
+            "{START:016x} D init_task\n{:016x} d far\t[module]\n",
+            START + 0x10_0000
+        ),
+    );
+    let options = ["--type", "struct task", "--types", "kernel.o"];
+    let options = [
+        &options[..],
+        &["--kcore", "kcore", "--kallsyms", "kallsyms"],
+    ]
+    .concat();
+    let mut all = Vec::new();
+    let value = shown(&folder, &[&["kernel", "init_task"], &options[..]].concat());
+    leaves(&value, "task", &mut all);
+    assert_eq!(all.len(), 3);
+    let mut gdb = tool("gdb");
+    gdb.args(["-batch", "-nx", "kernel.o", "-ex", "core-file kcore"]);
+    gdb.current_dir(folder.path());
+    for (path, _) in &all {
+        let place = path.replacen("task", &format!("((struct task *) {START:#x})[0]"), 1);
+        gdb.args([
+            "-ex",
+            &format!("printf \"value %lld\\n\", (long long) {place}"),
+        ]);
+    }
+    let said = gdb.finish();
+    let numbers = said
+        .out
+        .lines()
+        .filter_map(|line| line.strip_prefix("value "));
+    let numbers: Vec<i64> = numbers.map(|text| text.parse().unwrap()).collect();
+    let ours = all.iter().map(|(_, number)| match number.as_i64() {
+        Some(number) => number,
+        None => number.as_u64().unwrap().cast_signed(),
+    });
+    let ours: Vec<i64> = ours.collect();
+    assert_eq!(numbers, ours, "{said}");
+    let show = |words: &[&str]| {
+        let mut unspool = harness::unspool_in(folder.path(), &["ctf", "show", "kernel"]);
+        unspool.args(words).args(&options).finish()
+    };
+    let said = show(&["init_task.comm"]).ended_with(0);
+    assert_eq!(said.out, "char init_task.comm[16] = \"swapper/0\"\n");
+    for (words, status, message) in [
+        (&["nothing"][..], 2, "the kernel has no variable named"),
+        (&["init_task.prio", "--write", "1"], 2, "is not written to"),
+        (&["far.prio"], 1, ""),
+    ] {
+        let said = show(words).ended_with(status);
+        assert!(said.err.contains(message), "{said}");
+    }
+}
+
+/// An ELF core file (gABI) with one segment.
+fn core_of_segment(start: u64, content: &[u8]) -> Vec<u8> {
+    const CONTENT: u64 = 64 + 56;
+    let size = content.len() as u64;
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    // ET_CORE, EM_X86_64, EV_CURRENT.
+    file.extend([4, 0, 62, 0, 1, 0, 0, 0]);
+    for number in [0, 64, 0_u64] {
+        file.extend(number.to_le_bytes());
+    }
+    file.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    // PT_LOAD, readable and writable.
+    file.extend([1, 0, 0, 0, 6, 0, 0, 0]);
+    for number in [CONTENT, start, 0, size, size, 1] {
+        file.extend(number.to_le_bytes());
+    }
+    file.extend(content);
+    file
 }

@@ -1,5 +1,7 @@
-//! `unspool ctf show`: a value in a process, a core file or a program's file, by its type.
+//! `unspool ctf show`: a value in a process, a core file, a program's file or the kernel, by its
+//! type.
 
+mod kernel_memory;
 mod print;
 mod subject;
 mod write;
@@ -28,8 +30,7 @@ pub(crate) fn run(args: &CtfShowArgs) -> anyhow::Result<ExitCode> {
                 .as_deref()
                 .ok_or_else(|| anyhow!("--at needs --type"))?;
             let path = PathPart::parse(args.name.as_deref().unwrap_or(""))?;
-            let module = subject.module_at(*address).or(subject.modules.first());
-            let types = types_of(args, module.map(|module| module.file.path()))?;
+            let types = types_of(args, subject.types_at(*address))?;
             with_types(types, None, |loaded| {
                 let (graph, ty) = type_named(&loaded.graphs, wanted, types)?;
                 let at = PathStart {
@@ -42,9 +43,9 @@ pub(crate) fn run(args: &CtfShowArgs) -> anyhow::Result<ExitCode> {
         }
         None => {
             let name = args.name.as_deref().unwrap_or("");
-            let (module, symbol, rest) = subject.symbol(name)?;
+            let (file, symbol, rest) = subject.symbol(name)?;
             let path = PathPart::parse(rest)?;
-            let types = types_of(args, Some(module.file.path()))?;
+            let types = types_of(args, Some(file))?;
             with_types(types, None, |loaded| {
                 let (graph, ty) = type_of(&loaded.graphs, &symbol.name, args.ty.as_deref(), types)?;
                 let at = PathStart {

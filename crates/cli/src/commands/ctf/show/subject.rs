@@ -14,8 +14,10 @@ use unspool_process::file_provider::{CoreFiles, FileProvider, FileSearch};
 use unspool_process::snapshot_unwinder::SnapshotUnwinder;
 use unspool_process::{Process, Snapshot, UnstoppedProcess};
 use unspool_rows::{Arch, CodeAddr, LoadBias, Memory, RuntimeAddr, Unreadable, Vaddr};
+use unspool_symbols::kernel_variable;
 
 use super::file_name;
+use super::kernel_memory::{KERNEL_TYPES, KernelMemory};
 use crate::args::ctf::CtfShowArgs;
 use crate::commands;
 use crate::output;
@@ -44,6 +46,8 @@ pub(super) struct ValueSubject<'s> {
 }
 
 enum SubjectForm<'s> {
+    /// The running kernel, with its list of symbols if that was saved.
+    Kernel(Option<&'s Path>),
     Core,
     /// It runs while it is read.
     Running,
@@ -56,6 +60,16 @@ pub(super) fn with_subject<R>(
     args: &CtfShowArgs,
     work: impl FnOnce(&ValueSubject<'_>) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
+    if args.subject == "kernel" {
+        let memory = KernelMemory::open(&args.kcore)?;
+        return work(&ValueSubject {
+            memory: &memory,
+            arch: memory.arch,
+            modules: Vec::new(),
+            problems: Vec::new(),
+            form: SubjectForm::Kernel(args.kallsyms.as_deref()),
+        });
+    }
     if let Some(pid) = args.pid() {
         if args.stop || args.write.is_some() {
             let process = Process::attach(pid)?;
@@ -143,12 +157,22 @@ impl ValueSubject<'_> {
         modules.find(|module| module.contains(address.0))
     }
 
+    /// The file with the types of what is at an address, if there is no other.
+    pub(super) fn types_at(&self, address: RuntimeAddr) -> Option<&Path> {
+        match self.form {
+            SubjectForm::Kernel(_) => Some(Path::new(KERNEL_TYPES)),
+            _ => Some(
+                self.module_at(address)
+                    .or(self.modules.first())?
+                    .file
+                    .path(),
+            ),
+        }
+    }
+
     /// The symbol at the beginning of a text, and the rest: the longest name that there is, since
-    /// names can have dots.
-    pub(super) fn symbol<'n>(
-        &self,
-        text: &'n str,
-    ) -> anyhow::Result<(&SubjectModule, DataSymbol, &'n str)> {
+    /// names can have dots. With the file that has its type.
+    pub(super) fn symbol<'n>(&self, text: &'n str) -> anyhow::Result<(&Path, DataSymbol, &'n str)> {
         let ends = text
             .char_indices()
             .filter(|(_, char)| matches!(char, '.' | '[' | '-'));
@@ -157,6 +181,18 @@ impl ValueSubject<'_> {
             .into_iter()
             .rev()
             .filter_map(|end| text.split_at_checked(end));
+        if let SubjectForm::Kernel(list) = self.form {
+            for (name, rest) in names {
+                if let Some(address) = kernel_variable(name, list)? {
+                    let symbol = DataSymbol {
+                        name: name.to_owned(),
+                        address: address.0,
+                    };
+                    return Ok((Path::new(KERNEL_TYPES), symbol, rest));
+                }
+            }
+            bail!("the kernel has no variable named {text:?}");
+        }
         let found = names.find_map(|(name, rest)| {
             let mut modules = self.modules.iter();
             let found =
@@ -164,7 +200,7 @@ impl ValueSubject<'_> {
             Some((found.0, found.1, rest))
         });
         match found {
-            Some((module, symbol, rest)) => Ok((module, symbol?, rest)),
+            Some((module, symbol, rest)) => Ok((module.file.path(), symbol?, rest)),
             None => {
                 let files: Vec<_> = self
                     .modules
@@ -182,6 +218,7 @@ impl ValueSubject<'_> {
     /// Writes bytes, and reads them back.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> anyhow::Result<()> {
         match &self.form {
+            SubjectForm::Kernel(_) => bail!("the kernel's memory is not written to"),
             SubjectForm::Core => bail!("a core file is what a process was: it is not written to"),
             SubjectForm::Running => bail!("the process is not stopped"),
             SubjectForm::Stopped(process) => Ok(process.write(RuntimeAddr(address), bytes)?),
@@ -213,7 +250,9 @@ impl ValueSubject<'_> {
                 }
                 .read(place))
             }
-            SubjectForm::Core | SubjectForm::Running => Ok(reader.read(place)),
+            SubjectForm::Kernel(_) | SubjectForm::Core | SubjectForm::Running => {
+                Ok(reader.read(place))
+            }
         }
     }
 }
