@@ -366,7 +366,10 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             };
             found.insert(other_name);
             self.export((name, export), (other_name, other));
-            let types = (old_types.find(name, export), new_types.find(other_name, other));
+            let types = (
+                old_types.find(name, export),
+                new_types.find(other_name, other),
+            );
             if let (Some(one), Some(two)) = types {
                 let origin = Origin::Export(compared.len());
                 let text = export_name(name, export);

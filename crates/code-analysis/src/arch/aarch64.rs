@@ -44,6 +44,7 @@ pub static AAPCS64_ABI: AbiInfo = AbiInfo {
     noreturn_syscalls: &[93, 94, 139],
     fixed_xsave_area: (0, 0),
     red_zone: 0,
+    idle_prefixes: &[],
     // brk #0
     breakpoint: &[0x00, 0x00, 0x20, 0xd4],
     speculation_barriers: &[],

@@ -92,7 +92,7 @@ fn flow_and_written_registers_are_those_of_capstone() {
                 let is_right = match insn.flow {
                     Some(Flow::Return { .. }) => mnemonic == "ret",
                     Some(Flow::IndirectJump(_)) => mnemonic == "br",
-                    Some(Flow::IndirectCall) => mnemonic == "blr",
+                    Some(Flow::IndirectCall(_)) => mnemonic == "blr",
                     Some(Flow::Trap) => ["brk", "udf", "hlt"].contains(&mnemonic),
                     _ => false,
                 };

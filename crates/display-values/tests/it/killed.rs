@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use unspool_arg_table_builder::find_or_build;
@@ -94,7 +95,7 @@ fn stack(snapshot: &dyn Snapshot, files: &dyn FileProvider, shown: Shown) -> Kil
         let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
         let found = find_or_build(file, &debug, &store);
         problems.extend(found.missing.iter().map(ToString::to_string));
-        found.table
+        found.table.map(Rc::new)
     });
     let files = DebugInfoFiles::open(&unwinder, [&stack].into_iter(), None);
     let debug_info = DebugInfo::read(&files);

@@ -220,7 +220,11 @@ fn c_is_what_the_source_says() {
         (Some(13), Some(minor)) => minor < 3,
         (major, _) => major < Some(12),
     };
-    let dimensions = if is_reversed { "[5][3][2]" } else { "[2][3][5]" };
+    let dimensions = if is_reversed {
+        "[5][3][2]"
+    } else {
+        "[2][3][5]"
+    };
     assert_eq!(as_stored, format!("unsigned char bytes{dimensions};\n"));
     folder.arrays = ArrayView::AsDeclared;
     let node = folder.definition("node", "kinds.o").0;

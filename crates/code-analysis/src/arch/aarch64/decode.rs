@@ -173,7 +173,7 @@ fn register_branch(insn: u32) -> Flow {
     let to = register(insn, 5);
     match bits(insn, 21, 4) {
         0 | 8 => Flow::IndirectJump(to),
-        1 | 9 => Flow::IndirectCall,
+        1 | 9 => Flow::IndirectCall(to),
         2 => Flow::Return {
             // `retaa` and `retab` name none.
             to: ReturnTarget::Register(if to == ZERO_OR_SP { LINK } else { to }),
