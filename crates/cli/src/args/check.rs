@@ -142,6 +142,7 @@ pub(crate) enum CheckFormat {
 
 impl CheckFormat {
     /// The format of a report of a run: text or JSON only.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn of_run(self) -> anyhow::Result<Format> {
         match self {
             CheckFormat::Text => Ok(Format::Text),

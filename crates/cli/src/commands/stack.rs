@@ -507,10 +507,13 @@ fn status(as_asked: bool) -> ExitCode {
     }
 }
 
-/// The registers shown by `--registers`: the general ones, by number.
+/// The registers shown by `--registers`: the general ones, by number, and others that calls
+/// preserve. Of vector registers they preserve the low 8 bytes.
 fn shown_registers(arch: Arch) -> impl Iterator<Item = Register> {
-    let pc = arch.spec().pc;
-    (0..=pc.0)
+    let spec = arch.spec();
+    let others = spec.preserved.iter().copied();
+    (0..=spec.pc.0)
+        .chain(others.filter(|number| *number > spec.pc.0))
         .map(Register)
         .filter(move |register| arch.register_name(*register).is_some())
 }

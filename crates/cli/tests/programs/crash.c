@@ -15,6 +15,10 @@
 
 #define KEPT __attribute__((noipa))
 
+#ifndef SYS_pause
+#define SYS_pause SYS_ppoll
+#endif
+
 static const char *how;
 static sigjmp_buf back;
 static volatile long sink;
@@ -44,7 +48,7 @@ static KEPT void smashes(void)
     volatile char buffer[16];
     volatile char *at = buffer;
     for (int i = 0; i < 256; i++)
-        *at++ = 0x5a;
+        *at++ = 0x58;
 }
 
 static void on_signal(int number)

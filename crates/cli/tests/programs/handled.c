@@ -20,21 +20,28 @@ struct action {
 
 void restorer(void);
 
+#ifdef __aarch64__
+#define MAKES_FRAME "sub sp, sp, #4096\n"
+#define RETURNS "mov x8, #139; svc #0\n"
+#else
+#define MAKES_FRAME "sub $4096, %rsp\n"
+#define RETURNS "mov $15, %rax; syscall\n"
+#endif
+
 // The row of the last byte before the trampoline differs from a correct row for the trampoline.
 __asm__(".text\n"
-        ".type before, @function\n"
+        ".type before, %function\n"
         "before:\n"
         ".cfi_startproc\n"
-        "sub $4104, %rsp\n"
-        ".cfi_adjust_cfa_offset 4104\n"
-        "hlt\n"
+        MAKES_FRAME
+        ".cfi_adjust_cfa_offset 4096\n"
+        ".long 0\n"
         ".cfi_endproc\n"
         ".size before, . - before\n"
         ".globl restorer\n"
-        ".type restorer, @function\n"
+        ".type restorer, %function\n"
         "restorer:\n"
-        "mov $15, %rax\n"
-        "syscall\n"
+        RETURNS
         ".size restorer, . - restorer\n");
 
 static KEPT void on_signal(int number)

@@ -18,18 +18,31 @@ static volatile long sink;
 // `faults` starts with an instruction that faults; the code before it belongs to a function
 // that never returns, which a lookup of the address before the fault would find.
 void faults(void);
+#ifdef __aarch64__
+#define STOPS \
+    "  stp x29, x30, [sp, #-16]!\n" \
+    "  .cfi_def_cfa_offset 16\n" \
+    "  .cfi_offset x29, -16\n" \
+    "  .cfi_offset x30, -8\n" \
+    "  bl abort\n"
+#define FAULTS "  udf #0\n"
+#else
+#define STOPS \
+    "  pushq %rbx\n" \
+    "  .cfi_def_cfa_offset 16\n" \
+    "  .cfi_offset rbx, -16\n" \
+    "  call abort\n"
+#define FAULTS "  ud2\n"
+#endif
 __asm__(".text\n"
-        ".type stops, @function\n"
+        ".type stops, %function\n"
         "stops: .cfi_startproc\n"
-        "  pushq %rbx\n"
-        "  .cfi_def_cfa_offset 16\n"
-        "  .cfi_offset rbx, -16\n"
-        "  call abort\n"
+        STOPS
         "  .cfi_endproc\n"
         ".size stops, .-stops\n"
-        ".type faults, @function\n"
+        ".type faults, %function\n"
         "faults: .cfi_startproc\n"
-        "  ud2\n"
+        FAULTS
         "  ret\n"
         "  .cfi_endproc\n"
         ".size faults, .-faults\n");

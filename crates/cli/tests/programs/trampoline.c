@@ -1,7 +1,6 @@
 // Waits in a signal handler. Linked with musl, whose code has no tables, so the waiting is done
 // here.
 #include <signal.h>
-#include <sys/syscall.h>
 #include "ready.h"
 
 #define KEPT __attribute__((noipa))
@@ -12,9 +11,7 @@ static KEPT void on_signal(int number)
 {
     ready();
     for (;;) {
-        long result = SYS_pause;
-        __asm__ volatile("syscall" : "+a"(result)::"rcx", "r11", "memory");
-        sink += result + number;
+        sink += pause_here() + number;
     }
 }
 

@@ -1,6 +1,5 @@
 // Waits in two threads. Linked with musl, whose code has no tables, so the waiting is done here.
 #include <pthread.h>
-#include <sys/syscall.h>
 #include "ready.h"
 
 #define KEPT __attribute__((noipa))
@@ -10,9 +9,7 @@ static volatile long sink;
 static KEPT void waits(void)
 {
     for (;;) {
-        long result = SYS_pause;
-        __asm__ volatile("syscall" : "+a"(result)::"rcx", "r11", "memory");
-        sink += result;
+        sink += pause_here();
     }
 }
 

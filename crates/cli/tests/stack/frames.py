@@ -7,7 +7,10 @@
 import re
 import gdb
 
-REGISTERS = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"]
+REGISTERS = {
+    "i386:x86-64": ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"],
+    "aarch64": [f"x{n}" for n in range(19, 30)] + ["sp"] + [f"v{n}" for n in range(8, 16)],
+}
 NOT_REAL = [gdb.INLINE_FRAME, gdb.TAILCALL_FRAME]
 
 
@@ -15,6 +18,9 @@ def register(frame, name):
     value = frame.read_register(name)
     if value.is_optimized_out:
         return "-"
+    if value.type.code == gdb.TYPE_CODE_UNION:
+        # The half that calls preserve.
+        value = value["d"]["u"][0]
     return hex(int(value) & (2**64 - 1))
 
 
@@ -26,7 +32,13 @@ def cfa(frame):
         found = re.search(r"stack=(0x[0-9a-f]+)", str(frame))
     else:
         frame.select()
-        text = gdb.execute("info frame", to_string=True)
+        try:
+            text = gdb.execute("info frame", to_string=True)
+        except gdb.error as error:
+            # AArch64's link register has no value there.
+            if "was not saved" not in str(error):
+                raise
+            return "-"
         found = re.search(r"Previous frame's sp is (0x[0-9a-f]+)", text)
     return found.group(1) if found else "-"
 
@@ -35,7 +47,8 @@ def stack():
     frame = gdb.newest_frame()
     while frame is not None:
         if frame.type() not in NOT_REAL:
-            values = " ".join(f"{name}={register(frame, name)}" for name in REGISTERS)
+            names = REGISTERS[frame.architecture().name()]
+            values = " ".join(f"{name}={register(frame, name)}" for name in names)
             kind = "signal" if frame.type() == gdb.SIGTRAMP_FRAME else "normal"
             print("frame", kind, hex(frame.pc()), cfa(frame), values, frame.name() or "??")
         frame = frame.older()

@@ -138,13 +138,15 @@ fn calls_to_where_no_code_is() {
     }
 }
 
-/// The walk ends with a reason; the other threads are shown all the same.
+/// The walk ends with a reason; the other threads are shown all the same. Where a call leaves the
+/// return address in a register, the function returns, and its caller does not.
 #[test]
 fn a_smashed_stack() {
     let program = crash();
     let printed = run(&program, &[], "smash");
     assert_eq!((printed.status, printed.out.as_str()), (139, OWN_OUTPUT));
-    assert!(printed.err.contains("  smashes+0x"), "{}", printed.err);
+    let is_there = printed.err.contains("  smashes+0x");
+    assert_eq!(is_there, cfg!(target_arch = "x86_64"), "{}", printed.err);
     let end = "  incomplete: the address lies in no module\n";
     assert!(printed.err.contains(end), "{}", printed.err);
     let complete = printed.err.matches("\n  complete: ").count();
@@ -177,9 +179,10 @@ fn a_command_that_is_killed() {
 #[test]
 fn commands_that_cannot_be_run() {
     let program = crash();
+    let not_executable = harness::source("ready.h");
     for (command, reason) in [
         ("/nonexistent/program", "No such file or directory"),
-        ("/etc/passwd", "Permission denied"),
+        (not_executable.as_str(), "Permission denied"),
     ] {
         let printed = stack(&program.directory, &["--", command]);
         assert_eq!((printed.status, printed.out.as_str()), (2, ""));

@@ -47,6 +47,7 @@ fn a_long_stack_without_tables() {
         "-O2",
         "-fno-omit-frame-pointer",
         "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
         "-fno-optimize-sibling-calls",
     ];
     let (program, running) = waiting(&options);

@@ -26,6 +26,10 @@ pub(crate) fn gdb(arguments: &[&str]) -> String {
     );
     let text = output.out;
     assert!(
+        !errors.contains("Error occurred in Python"),
+        "gdb failed after: {text}{errors}"
+    );
+    assert!(
         text.contains("\nframe "),
         "gdb printed no frame: {text}{errors}"
     );

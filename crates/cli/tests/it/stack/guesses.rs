@@ -16,6 +16,24 @@ fn only_stack(program: &BuiltProgram, pid: u32) -> PrintedStack {
     threads.remove(&pid).unwrap()
 }
 
+/// Compares with eu-stack, which on AArch64 repeats frames that it finds by the frame pointer, and
+/// goes astray.
+fn assert_eq_to_eu_stack(pid: u32, pcs: &[u64]) {
+    let eu = &eu_stack(&["-p", &pid.to_string()])[&pid];
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(eu, pcs);
+    } else {
+        assert!(eu.len() > 4 && eu[..4] == pcs[..4], "{eu:x?} {pcs:x?}");
+    }
+}
+
+/// Where the call in the code of `jit.c` returns to.
+const BEHIND_CALL: u64 = if cfg!(target_arch = "x86_64") {
+    0xa
+} else {
+    0xc
+};
+
 /// Code generated at run time is in no file. Its bytes show the caller; eu-stack uses the frame
 /// pointer, gdb fails.
 #[test]
@@ -28,14 +46,16 @@ fn code_in_anonymous_memory_shows_its_caller() {
     assert!(found.is_root);
     let pcs: Vec<u64> = found.frames.iter().map(|frame| frame.pc).collect();
     let pid = running.pid().to_string();
-    assert_eq!(eu_stack(&["-p", &pid])[&running.pid()], pcs);
+    assert_eq_to_eu_stack(running.pid(), &pcs);
     // The address, the size and the name, as perf reads them.
     let map = format!("/tmp/perf-{pid}.map");
-    let made = pcs.iter().find(|pc| *pc & 0xfff == 0xa).unwrap() - 0xa;
-    fs::write(&map, format!("{made:x} c made code\n")).unwrap();
+    let made = pcs.iter().find(|pc| *pc & 0xfff == BEHIND_CALL);
+    let made = made.unwrap() - BEHIND_CALL;
+    fs::write(&map, format!("{made:x} {:x} made code\n", BEHIND_CALL + 1)).unwrap();
     let named = stack(&program.directory, &[&pid]).out;
     fs::remove_file(map).unwrap();
-    assert!(named.contains("  made code+0xa  [generated]\n"), "{named}");
+    let line = format!("  made code+{BEHIND_CALL:#x}  [generated]\n");
+    assert!(named.contains(&line), "{named}");
     let core = running.dump_core(&program.directory);
     let recorded = report_core(&program.directory, &core, program.path());
     assert_eq!(
@@ -105,7 +125,7 @@ fn code_in_anonymous_memory() {
     assert_eq!(found.guesses(), ["frame-pointer"]);
     assert!(found.is_root);
     let pcs: Vec<u64> = found.frames.iter().map(|frame| frame.pc).collect();
-    assert_eq!(eu_stack(&["-p", &pid])[&running.pid()], pcs);
+    assert_eq_to_eu_stack(running.pid(), &pcs);
 
     let printed = stack(&program.directory, &[&pid]);
     assert_eq!((printed.status, printed.err.as_str()), (0, ""));
@@ -124,8 +144,13 @@ fn a_trampoline_without_a_table() {
     let program = BuiltProgram::build_with(MUSL, "trampoline.c", &["-O2"]);
     let running = ready(&program, &[]);
     let found = only_stack(&program, running.pid());
-    let functions = ["on_signal", "__restore_rt", "faults", "main"];
-    assert!(has_functions(&found, &functions));
+    let trampoline = if cfg!(target_arch = "x86_64") {
+        "__restore_rt"
+    } else {
+        "__restore"
+    };
+    let functions = ["on_signal", trampoline, "faults", "main"];
+    assert!(has_functions(&found, &functions), "{found:?}");
     assert_eq!(found.guesses()[0], "signal-trampoline");
     assert_eq!(found.evidence[2].as_deref(), Some("signal-trampoline"));
 
@@ -159,18 +184,25 @@ fn a_trampoline_without_a_table() {
     }
 }
 
-/// In the kernel's `rt_sigreturn`: after the trampoline's last instruction, without an entry.
+/// In the kernel's `rt_sigreturn`: after the trampoline's last instruction, without an entry. gdb
+/// knows AArch64's trampoline at its first of two instructions only.
 #[test]
 fn in_the_call_that_ends_a_signal_handler() {
     let program = BuiltProgram::build("handler.c", &["-O2"]);
     let core = program.directory.path().join("returning.core");
     let write_core = format!("gcore {}", core.display());
+    let (back, set_back) = if cfg!(target_arch = "x86_64") {
+        (0, "echo")
+    } else {
+        (8, "set $pc = $pc - 8")
+    };
     let mut arguments = vec![program.path()];
     for command in [
         "handle SIGUSR1 nostop noprint pass",
         "catch syscall rt_sigreturn",
         "run",
         &write_core,
+        set_back,
         "frames",
         "kill",
     ] {
@@ -184,15 +216,21 @@ fn in_the_call_that_ends_a_signal_handler() {
     let found = found.threads.values().next().unwrap();
     assert_eq!(found.guesses(), ["signal-trampoline"]);
     assert!(found.is_root);
-    assert_eq!(found.frames[0].pc, gdb[0].pc);
-    let abi_info = |frame: &ComparedFrame| (frame.pc, frame.cfa, frame.registers);
-    let ours: Vec<_> = found.frames[1..].iter().map(abi_info).collect();
-    let theirs: Vec<_> = gdb[1..].iter().map(abi_info).collect();
+    assert_eq!(found.frames[0].pc, gdb[0].pc + back);
+    let registers = |frame: &ComparedFrame| (frame.pc, frame.registers);
+    let ours: Vec<_> = found.frames[1..].iter().map(registers).collect();
+    let theirs: Vec<_> = gdb[1..].iter().map(registers).collect();
     assert_eq!(ours, theirs);
+    // gdb does not say the CFA of AArch64's outermost frame.
+    let frames = found.frames.iter().zip(gdb).skip(1);
+    for (ours, theirs) in frames.filter(|(_, theirs)| theirs.cfa.is_some()) {
+        assert_eq!(ours.cfa, theirs.cfa);
+    }
 }
 
 /// glibc's `clone3` has no table between its system call and its return, and there new threads
-/// wait for their first turn.
+/// wait for their first turn. On AArch64 its table is wrong there: it has the old thread's caller
+/// for the new one.
 #[test]
 fn threads_that_begin_are_complete() {
     let program = BuiltProgram::build("begins_threads.c", &["-O2"]);
@@ -201,14 +239,17 @@ fn threads_that_begin_are_complete() {
     for _ in 0..30 {
         let report = report(&program.directory, &[&running.pid().to_string()]);
         for (tid, stack) in &report.threads {
-            assert!(stack.is_root, "{tid}: {stack:?}");
+            let is_in_clone = has_functions(stack, &["__GI___clone3", "__clone3_internal"]);
+            let is_by_wrong_table = cfg!(target_arch = "aarch64") && is_in_clone;
+            assert!(stack.is_root || is_by_wrong_table, "{tid}: {stack:?}");
             begun += usize::from(*tid != running.pid());
         }
     }
     assert!(begun > 0);
 }
 
-/// musl has no tables: its threads begin in functions that never return.
+/// musl has no tables: its threads begin in functions that never return. These have no rows on
+/// AArch64, where functions are not looked for.
 #[test]
 fn threads_of_musl_are_complete() {
     let program = BuiltProgram::build_with(MUSL_SHARED, "waits_in_thread.c", &["-O2"]);
@@ -225,8 +266,10 @@ fn threads_of_musl_are_complete() {
             has_functions(stack, &["waits", "calls", outer]),
             "{stack:?}"
         );
-        assert!(stack.is_root, "{stack:?}");
-        assert!(stack.guesses().iter().all(|how| *how == "synthesized"));
+        if cfg!(target_arch = "x86_64") {
+            assert!(stack.is_root, "{stack:?}");
+            assert!(stack.guesses().iter().all(|how| *how == "synthesized"));
+        }
     }
 }
 

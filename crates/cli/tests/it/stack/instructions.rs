@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::stack::build::BuiltProgram;
-use crate::stack::compare::{base, compare, known_addresses};
+use crate::stack::compare::{VDSO_CLOCK, base, compare, known_addresses};
 use crate::stack::debugger::{eu_stack, gdb, parse_gdb};
 use crate::stack::unspool::report_core;
 
@@ -36,7 +36,7 @@ fn check(program: &BuiltProgram, stops: &Stops<'_>) {
         let ours = report_core(&program.directory, core.as_ref(), program.path());
         compare(&ours, &parse_gdb(part), &core);
         let eu = eu_stack(&["--core", &core, "-e", program.path()]);
-        let known = known_addresses(&ours);
+        let (known, eu) = known_addresses(&ours, &eu);
         // eu-stack 0.188 stops at a caller if its CFA depends on a register that the innermost
         // function has not saved yet.
         let agrees = |(tid, pcs): (&u32, &Vec<u64>)| known[tid].starts_with(pcs);
@@ -67,11 +67,12 @@ fn check(program: &BuiltProgram, stops: &Stops<'_>) {
 /// after it.
 #[test]
 fn stubs_of_the_procedure_linkage_table() {
-    for options in [
-        &["-O2", "-Wl,-z,lazy"] as &[&str],
-        &["-O2", "-Wl,-z,lazy", "-fcf-protection", "-Wl,-z,ibtplt"],
-        &["-O2", "-Wl,-z,now"],
-    ] {
+    let marked: &[&str] = if cfg!(target_arch = "x86_64") {
+        &["-O2", "-Wl,-z,lazy", "-fcf-protection", "-Wl,-z,ibtplt"]
+    } else {
+        &["-O2", "-Wl,-z,lazy,-z,force-bti,-z,pac-plt"]
+    };
+    for options in [&["-O2", "-Wl,-z,lazy"], marked, &["-O2", "-Wl,-z,now"]] {
         let program = BuiltProgram::build("plt.c", options);
         let stops = Stops {
             commands: &["break *calls", "run"],
@@ -86,17 +87,13 @@ fn stubs_of_the_procedure_linkage_table() {
 #[test]
 fn in_the_vdso() {
     let program = BuiltProgram::build("clock.c", &["-O2"]);
-    let commands = [
-        "break main",
-        "run",
-        "break *__vdso_clock_gettime",
-        "continue",
-    ];
+    let stop = format!("break *{VDSO_CLOCK}");
+    let commands = ["break main", "run", &stop, "continue"];
     let stops = Stops {
         commands: &commands,
         count: 40,
         stride: 1,
-        functions: &["__vdso_clock_gettime"],
+        functions: &[VDSO_CLOCK],
     };
     check(&program, &stops);
 }

@@ -70,6 +70,7 @@ fn a_process_that_has_ended() {
     child.wait().unwrap();
 }
 
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_32_bit_process() {
     // Needs no 32-bit library.
