@@ -29,12 +29,13 @@ usage: cargo xtask arm64 [OPTION...] -- COMMAND [ARGUMENT...]
 
 Runs COMMAND in a machine of AArch64, as root, in the current folder, and exits with its status. Or runs
 cargo for AArch64, and in the machine what it runs: `cargo xtask arm64 cargo test -p unspool-process`.
-The first run fetches Debian's packages (400 MB) into the target folder.
+The first run fetches Debian's packages (500 MB) into the target folder.
 
   --cpu CPU       max, with pointer authentication, BTI and SVE (the default), or another of qemu's, as cortex-a57
   --pages SIZE    4k (the default) or 16k: the kernel's pages
   --minutes N     end the machine after N minutes (default: 20)
-  --user          no machine: qemu's emulation of Linux on this kernel. It has no ptrace, perf events or BPF
+  --user          no machine: qemu's emulation of Linux on this kernel. It has no ptrace, perf events or BPF,
+                  and needs fewer packages
 ";
 
 /// The target's name in Rust, and in clang.
@@ -118,7 +119,8 @@ impl Arm64Options {
 ///
 /// The machine cannot be made, does not start, or ends without a result.
 pub fn run_in_machine(options: &Arm64Options, out: &mut impl Write) -> Result<u8, Error> {
-    let root = Root::unpacked(options.pages, out)?;
+    let pages = (!options.is_user).then_some(options.pages);
+    let root = Root::unpacked(pages, out)?;
     if options.is_cargo {
         cargo(options, &root)
     } else if options.is_user {
@@ -177,8 +179,10 @@ fn boot(options: &Arm64Options, root: &Root) -> Result<u8, Error> {
     for share in &shares {
         fs::create_dir_all(root.path_of(share))?;
     }
+    let scratch = target.join(RUST_TARGET).join("tmp");
+    fs::create_dir_all(&scratch)?;
     let job = Folder::new();
-    fs::write(job.join("init"), init_script(options, &shares)?)?;
+    fs::write(job.join("init"), init_script(options, &shares, &scratch)?)?;
     let mut qemu = root.qemu(&options.cpu, options.minutes, &job)?;
     for (number, share) in shares.iter().enumerate() {
         add_share(&mut qemu, &format!("share{number}"), share, "");
@@ -200,13 +204,18 @@ fn add_share(qemu: &mut Command, tag: &str, folder: &Path, option: &str) {
 
 /// The machine's first process after its root is there: mounts the shares, runs the command, and
 /// turns the machine off.
-fn init_script(options: &Arm64Options, shares: &[&Path]) -> Result<Vec<u8>, Error> {
+///
+/// Tests' files are in the machine's memory: shared folders treat links and replaced files otherwise.
+fn init_script(options: &Arm64Options, shares: &[&Path], scratch: &Path) -> Result<Vec<u8>, Error> {
     let mut script = b"export PATH=/usr/sbin:/usr/bin HOME=/root\n".to_vec();
     for (number, share) in shares.iter().enumerate() {
         write!(script, "mount -t 9p -o {SHARE_OPTIONS} share{number} ")?;
         script.extend(quoted(share.as_os_str()));
         script.push(b'\n');
     }
+    script.extend(b"mount -t tmpfs tmpfs ");
+    script.extend(quoted(scratch.as_os_str()));
+    script.push(b'\n');
     let is_passed = |name: &OsStr| {
         let name = name.to_string_lossy();
         ["CARGO_MANIFEST_DIR", "RUST_", "UNSPOOL_"]

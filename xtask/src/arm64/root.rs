@@ -16,11 +16,15 @@ const RELEASE: &str = "trixie";
 
 /// The packages of this machine's architecture, and those of the machine's.
 const HOST_PACKAGES: &[&str] = &["qemu-system-arm", "qemu-user"];
+const USER_HOST_PACKAGES: &[&str] = &["qemu-user"];
+/// What programs are linked with and run by, without a machine.
+const USER_PACKAGES: &[&str] = &["base-files", "libc6-dev", "libgcc-14-dev"];
 const PACKAGES: &[&str] = &[
     "base-files",
     "base-passwd",
     "bash",
     "binutils",
+    "bsdutils",
     "busybox-static",
     "coreutils",
     "dash",
@@ -30,28 +34,35 @@ const PACKAGES: &[&str] = &[
     "gawk",
     "gcc",
     "gdb",
+    "golang-go",
     "grep",
+    "gzip",
+    "libc-bin",
     "libc6-dbg",
     "libc6-dev",
     "libunwind8",
     "linux-perf",
+    "lz4",
     "mount",
     "musl-tools",
     "procps",
+    "rustc",
     "sed",
     "util-linux",
+    "xz-utils",
+    "zstd",
 ];
 
 /// The unpacked packages.
 pub(super) struct Root {
     host: PathBuf,
     folder: PathBuf,
-    kernel: PathBuf,
+    kernel: Option<PathBuf>,
 }
 
 impl Root {
-    /// Unpacks what is not there yet.
-    pub(super) fn unpacked(pages: Pages, out: &mut impl Write) -> Result<Self, Error> {
+    /// Unpacks what is not there yet, for a machine with pages of this size, or for none.
+    pub(super) fn unpacked(pages: Option<Pages>, out: &mut impl Write) -> Result<Self, Error> {
         let folder = folder()?;
         let mut unpack = |name: &str, architecture, packages: &[&str]| -> Result<PathBuf, Error> {
             let unpacked = folder.join(name);
@@ -69,17 +80,21 @@ impl Root {
             fs::write(&list, packages_text)?;
             Ok(unpacked)
         };
-        let host = unpack("host", "amd64", HOST_PACKAGES)?;
-        let root = unpack("root", "arm64", PACKAGES)?;
+        let Some(pages) = pages else {
+            return Ok(Self {
+                host: unpack("user-host", "amd64", USER_HOST_PACKAGES)?,
+                folder: unpack("user-root", "arm64", USER_PACKAGES)?,
+                kernel: None,
+            });
+        };
         let kernel = match pages {
             Pages::K4 => "linux-image-arm64",
             Pages::K16 => "linux-image-arm64-16k",
         };
-        let kernel = unpack(kernel, "arm64", &[kernel])?;
         Ok(Self {
-            host,
-            folder: root,
-            kernel,
+            host: unpack("host", "amd64", HOST_PACKAGES)?,
+            folder: unpack("root", "arm64", PACKAGES)?,
+            kernel: Some(unpack(kernel, "arm64", &[kernel])?),
         })
     }
 
@@ -136,14 +151,15 @@ impl Root {
 
     /// The kernel's file, and the folder of its modules.
     fn kernel(&self) -> Result<(PathBuf, PathBuf), Error> {
-        let modules = self.kernel.join("usr/lib/modules");
+        let kernel = self.kernel.as_ref().ok_or("no machine")?;
+        let modules = kernel.join("usr/lib/modules");
         let version = fs::read_dir(&modules)?
             .next()
             .ok_or("no kernel")??
             .file_name();
         let mut file = OsString::from("boot/vmlinuz-");
         file.push(&version);
-        Ok((self.kernel.join(file), modules.join(version)))
+        Ok((kernel.join(file), modules.join(version)))
     }
 }
 
