@@ -110,7 +110,7 @@ fn archived(profile: &Profile, view: &View<'_>) {
     let symbolizer = Symbolizer::new(finder, NameDetail::Functions);
     let names = ProfileNames::look_up(profile, &symbolizer);
     let sources = SourceFinder::default();
-    let code = SampledCode::look_up(view, &names, &symbolizer, &sources, &CodeLimits::ARCHIVE);
+    let code = SampledCode::look_up(view, &names, &symbolizer, &sources, &CodeLimits::ARCHIVE, &|_| {});
     let mut once = Vec::new();
     archive::write(&mut once, view, &names, &code).expect("nothing to fail");
     let read = Profile::read(&once[..]).expect("an archive is a profile");

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use unspool_symbols::{SourceFinder, Symbolizer};
+use unspool_symbols::{LookupEvent, SourceFinder, Symbolizer};
 
 use crate::aggregate::{StackWeight, innermost_weights};
 use crate::code::{FunctionCode, MissingCode};
@@ -54,7 +54,8 @@ pub struct SampledCode {
 
 impl SampledCode {
     /// Looks up the instructions of the functions with the greatest own weight, and the source
-    /// lines around those in stacks. A source file that is not found is left out.
+    /// lines around those in stacks. A source file that is not found is left out. `report` receives
+    /// the progress of downloads.
     #[must_use]
     pub fn look_up(
         view: &View<'_>,
@@ -62,6 +63,7 @@ impl SampledCode {
         symbolizer: &Symbolizer,
         finder: &SourceFinder,
         limits: &CodeLimits,
+        report: &dyn Fn(LookupEvent<'_>),
     ) -> SampledCode {
         let own = innermost_weights(view);
         let mut by_function: HashMap<FunctionId, u64> = HashMap::new();
@@ -80,7 +82,7 @@ impl SampledCode {
         let frames = frames.into_iter().map(|(frame, _)| frame);
         SampledCode {
             functions: functions.into_iter().zip(code).collect(),
-            sources: sources(view, names, finder, frames, limits),
+            sources: sources(view, names, (finder, report), frames, limits),
         }
     }
 }
@@ -89,7 +91,7 @@ impl SampledCode {
 fn sources(
     view: &View<'_>,
     names: &ProfileNames,
-    finder: &SourceFinder,
+    (finder, report): (&SourceFinder, &dyn Fn(LookupEvent<'_>)),
     frames: impl Iterator<Item = FrameId>,
     limits: &CodeLimits,
 ) -> Vec<SourceExcerpt> {
@@ -109,7 +111,7 @@ fn sources(
                 break;
             }
             if !files.contains_key(name) && files.len() < limits.source_files {
-                let source = SourceFile::read(profile, names, finder, (module, name), &|_| {});
+                let source = SourceFile::read(profile, names, finder, (module, name), report);
                 let shown = BTreeSet::new();
                 files.insert(name, source.ok().map(|file| ShownFile { file, shown }));
             }

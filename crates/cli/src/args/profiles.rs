@@ -124,6 +124,9 @@ pub(crate) struct SourceArgs {
     /// Read source files below FROM in TO; can be repeated.
     #[arg(long, value_name = "FROM=TO", value_parser = parse_mapping)]
     pub(crate) source_map: Vec<PathMapping>,
+    /// Ask the servers of DEBUGINFOD_URLS for source files of a page or an archive, too.
+    #[arg(long, conflicts_with = "no_code")]
+    pub(crate) download_sources: bool,
     /// Keep no source lines and no instructions in a page or an archive.
     #[arg(long)]
     pub(crate) no_code: bool,

@@ -187,8 +187,12 @@ pub(super) fn sampled_code(
     if source_args.no_code {
         return SampledCode::default();
     }
-    let finder = SourceFinder::new(source_args.source_map.clone());
-    SampledCode::look_up(view, names, &code_symbolizer(filters), &finder, limits)
+    let mut finder = SourceFinder::new(source_args.source_map.clone());
+    if source_args.download_sources {
+        finder = finder.with_servers_from_environment();
+    }
+    let (symbolizer, report) = (code_symbolizer(filters), &names::report_download);
+    SampledCode::look_up(view, names, &symbolizer, &finder, limits, report)
 }
 
 /// Looks up the lines of instructions. Only those of sampled ones are worth a cache.

@@ -223,6 +223,28 @@ fn sources_are_found_elsewhere_and_secrets_are_not_shown() {
         "{err}"
     );
 
+    // What servers have is taken if asked for: here from debuginfod's cache.
+    let (program, profile) = naming(&folder, "/build/there/main.c");
+    let notes = tool("readelf").arg("-n").arg(&program).succeed();
+    let id = notes.split_once("Build ID: ").unwrap().1;
+    let cached = folder.join(format!("cache/{}", id.lines().next().unwrap()));
+    fs::create_dir_all(&cached).unwrap();
+    let text = "int main(void) { return 0; } // downloaded\n";
+    fs::write(cached.join("source##build##there##main.c"), text).unwrap();
+    for (option, is_found) in [(None, false), (Some("--download-sources"), true)] {
+        let archive = folder.join("named.archive");
+        let mut report = harness::unspool();
+        report.env("DEBUGINFOD_URLS", "http://127.0.0.1:1");
+        report.env("DEBUGINFOD_CACHE_PATH", folder.join("cache"));
+        report.args(["report", "--format", "archive", &profile, "-o"]);
+        let _ = report.arg(&archive).args(option).finish().ended_with(0);
+        let archive = archive.to_str().unwrap();
+        let mut report = harness::unspool();
+        report.args(["report", "--source", "main", archive]);
+        let said = report.finish().ended_with(0);
+        assert_eq!(said.out.contains("// downloaded"), is_found, "{said}");
+    }
+
     let (fifo, large) = (folder.join("fifo.c"), folder.join("large.c"));
     tool("mkfifo").arg(&fifo).succeed();
     let file = fs::File::create(&large).unwrap();
