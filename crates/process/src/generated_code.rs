@@ -63,14 +63,14 @@ impl JitTables {
 
 /// The code of a process as it is now.
 #[derive(Debug, Default)]
-pub(crate) struct GeneratedCode {
+pub(crate) struct CurrentJitCode {
     pub(crate) codes: JitTimeline,
     pub(crate) tables: JitTables,
 }
 
-impl GeneratedCode {
+impl CurrentJitCode {
     /// Reads the jitdump of a process, if it has one.
-    pub(crate) fn read(snapshot: &dyn Snapshot, files: &dyn FileProvider) -> GeneratedCode {
+    pub(crate) fn read(snapshot: &dyn Snapshot, files: &dyn FileProvider) -> CurrentJitCode {
         let mut tables = JitTables::default();
         let mut mappings = snapshot.mappings().iter();
         let codes = mappings
@@ -84,6 +84,6 @@ impl GeneratedCode {
             });
         let mut codes = JitTimeline::new(codes.unwrap_or_default());
         codes.move_to(u64::MAX);
-        GeneratedCode { codes, tables }
+        CurrentJitCode { codes, tables }
     }
 }

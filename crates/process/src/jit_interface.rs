@@ -72,9 +72,9 @@ mod tests {
     use unspool_rows::memory::Unreadable;
 
     /// Memory from address 0 on.
-    struct Words(Vec<u64>);
+    struct WordMemory(Vec<u64>);
 
-    impl Memory for Words {
+    impl Memory for WordMemory {
         fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
             let bytes: Vec<u8> = self.0.iter().flat_map(|word| word.to_le_bytes()).collect();
             let start = usize::try_from(addr.0).unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     /// A descriptor at 8, entries at 32 and 64; the file is at 96.
-    fn list(second: [u64; 4], version: u64) -> Words {
+    fn list(second: [u64; 4], version: u64) -> WordMemory {
         let header = {
             let mut header = vec![0_u8; 64];
             header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -97,12 +97,12 @@ mod tests {
         words.extend(second);
         let bytes = header.chunks(8);
         words.extend(bytes.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())));
-        Words(words)
+        WordMemory(words)
     }
 
     #[test]
     fn hostile_lists_end() {
-        let count = |memory: &Words| registered_files(memory, RuntimeAddr(8)).len();
+        let count = |memory: &WordMemory| registered_files(memory, RuntimeAddr(8)).len();
         assert_eq!(count(&list([0, 32, 96, 64], 1)), 2);
         assert_eq!(count(&list([0, 32, 96, 64], 2)), 0, "another version");
         assert_eq!(count(&list([32, 32, 96, 64], 1)), 2, "a circle");
@@ -110,6 +110,6 @@ mod tests {
         assert_eq!(count(&list([0, 32, 96, u64::MAX], 1)), 1, "too large");
         assert_eq!(count(&list([0, 32, u64::MAX - 8, 64], 1)), 1, "no memory");
         assert_eq!(count(&list([0, 32, 90, 64], 1)), 1, "no ELF file");
-        assert_eq!(count(&Words(vec![0; 2])), 0);
+        assert_eq!(count(&WordMemory(vec![0; 2])), 0);
     }
 }

@@ -19,7 +19,7 @@ use unspool_symbols::JitCode;
 use unspool_table_store::{Store, StoreError, TableOrigin};
 
 use crate::file_provider::{FileProblem, FileProvider};
-use crate::generated_code::GeneratedCode;
+use crate::generated_code::CurrentJitCode;
 use crate::maps::{Device, Mapping};
 use crate::{Snapshot, Thread, jit_interface};
 use unspool_unwind::{
@@ -52,7 +52,7 @@ pub struct SnapshotUnwinder<'p> {
     slots: Vec<OnceCell<OpenResult>>,
     opened: RefCell<BTreeMap<MappedFileId, Rc<OpenModule>>>,
     /// What the process says about generated code, once a walk needs it.
-    generated: OnceCell<GeneratedCode>,
+    generated: OnceCell<CurrentJitCode>,
     /// Code that the process has registered with debuggers, by its first address, with its end.
     registered: OnceCell<BTreeMap<RuntimeAddr, (RuntimeAddr, OpenResult)>>,
     /// By page: whether its code differs from the file's.
@@ -318,8 +318,8 @@ impl<'p> SnapshotUnwinder<'p> {
         self.generated().codes.current(code.lookup())
     }
 
-    fn generated(&self) -> &GeneratedCode {
-        let read = || GeneratedCode::read(self.snapshot, self.files);
+    fn generated(&self) -> &CurrentJitCode {
+        let read = || CurrentJitCode::read(self.snapshot, self.files);
         self.generated.get_or_init(read)
     }
 
