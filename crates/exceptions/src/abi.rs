@@ -17,6 +17,9 @@ pub const FOREIGN_EXCEPTION_CAUGHT: ReasonCode = 1;
 pub const FATAL_PHASE2_ERROR: ReasonCode = 2;
 /// `_URC_FATAL_PHASE1_ERROR`.
 pub const FATAL_PHASE1_ERROR: ReasonCode = 3;
+/// `_URC_NORMAL_STOP`. A stop function that returns it ends the unwind, as with all but
+/// [`NO_REASON`].
+pub const NORMAL_STOP: ReasonCode = 4;
 /// `_URC_END_OF_STACK`.
 pub const END_OF_STACK: ReasonCode = 5;
 /// `_URC_HANDLER_FOUND`.

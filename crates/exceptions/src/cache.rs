@@ -7,16 +7,17 @@
 //! version
 //! key          bits 0-47   the code address
 //!              bit 62      the frame was interrupted there; else it is a return address
-//! row          the packed row, or 0
+//! row          the packed row, or another word, but not 0
 //! action       bits 0-46   0 continue · 1 the personality routine decides · else a landing pad,
 //!                          which is below 2^47, as all code of processes
 //!              bit 47      the frame has pushed arguments
-//!              bits 48-63  0 true for ever · 1-0x7fff while this module is loaded
-//!                          · 0x8000 and more: in this generation of generated code
+//!              bits 48-63  0 true for ever · 1-0x7ffe while this module is loaded · 0x7fff in
+//!                          one frame · 0x8000 and more: in this generation of generated code
 //! personality, lsda, start, arguments
 //! ```
 //!
-//! Facts are found in the slot of the address's low bits, or in one of its three neighbours.
+//! Facts are found in the slot of the address's low bits, or in one of its three neighbours; those
+//! of an interrupted frame four slots off.
 
 use unspool_rows::{CodeAddr, PackedRow};
 use unspool_unwind::ModuleSlot;
@@ -34,10 +35,11 @@ const CODE: [u64; 2] = [2, (1 << 48) - 1];
 const PERSONALITY: u64 = 1;
 const ARGUMENTS: u64 = 1 << 47;
 const GENERATION: u16 = 1 << 15;
+const FRAME: u16 = GENERATION - 1;
 
 impl FactsKey {
     /// No facts have this key.
-    const NONE: FactsKey = FactsKey(u64::MAX);
+    pub(crate) const NONE: FactsKey = FactsKey(u64::MAX);
 
     /// The key of a code address.
     #[inline(always)]
@@ -60,19 +62,60 @@ impl FactsKey {
 
     #[inline(always)]
     fn slot(self) -> usize {
-        usize::try_from(self.0).unwrap_or(0) % FactsCache::SLOTS
+        let group = if self.0 & INTERRUPTED == 0 {
+            0
+        } else {
+            FactsCache::WAYS
+        };
+        slot_of(self.0) ^ group
     }
+}
+
+#[inline(always)]
+fn slot_of(address: u64) -> usize {
+    usize::try_from(address).unwrap_or(0) % FactsCache::SLOTS
 }
 
 /// What a walk needs of each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameRule {
-    /// The packed row's word, or 0.
     row: u64,
     action: u64,
 }
 
 impl FrameRule {
+    /// Not a packed row.
+    const NO_ROW: u64 = u64::MAX;
+
+    /// No frame's.
+    pub(crate) const NONE: FrameRule = FrameRule { row: 0, action: 0 };
+
+    /// A frame's rule. The row is `None` if it does not fit into a word.
+    #[must_use]
+    pub fn new(
+        row: Option<PackedRow>,
+        action: FrameAction,
+        validity: Validity,
+        has_arguments: bool,
+    ) -> FrameRule {
+        let validity = match validity {
+            Validity::Process => 0,
+            Validity::Module(slot) => slot.0,
+            Validity::Frame => FRAME,
+            Validity::Generation(number) => GENERATION | number,
+        };
+        FrameRule {
+            row: row.map_or(FrameRule::NO_ROW, PackedRow::word),
+            action: u64::from(validity) << 48
+                | match action {
+                    FrameAction::Continue => 0,
+                    FrameAction::Personality => PERSONALITY,
+                    FrameAction::CleanUp(pad) => pad & (ARGUMENTS - 1),
+                }
+                | if has_arguments { ARGUMENTS } else { 0 },
+        }
+    }
+
     /// The row; [`PackedRow::form`] is `None` if it does not fit into a word.
     #[inline(always)]
     #[must_use]
@@ -92,9 +135,17 @@ impl FrameRule {
     pub fn validity(self) -> Validity {
         match u16::try_from(self.action >> 48) {
             Ok(0) | Err(_) => Validity::Process,
-            Ok(number @ 1..GENERATION) => Validity::Module(ModuleSlot(number)),
+            Ok(FRAME) => Validity::Frame,
+            Ok(number @ 1..FRAME) => Validity::Module(ModuleSlot(number)),
             Ok(number) => Validity::Generation(number - GENERATION),
         }
+    }
+
+    /// Whether exceptions always pass the frame: it has nothing to do, as long as the process runs.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_always_passed(self) -> bool {
+        self.action == 0
     }
 
     /// Whether the frame has pushed arguments.
@@ -119,47 +170,6 @@ impl FrameRule {
             0 => FrameAction::Continue,
             PERSONALITY => FrameAction::Personality,
             pad => FrameAction::CleanUp(pad),
-        }
-    }
-}
-
-impl From<&FrameFacts> for FrameRule {
-    fn from(facts: &FrameFacts) -> FrameRule {
-        let validity = match facts.validity {
-            Validity::Process | Validity::Frame => 0,
-            Validity::Module(slot) => slot.0,
-            Validity::Generation(number) => GENERATION | number,
-        };
-        FrameRule {
-            row: facts.row.map_or(0, PackedRow::word),
-            action: u64::from(validity) << 48
-                | match facts.action {
-                    FrameAction::Continue => 0,
-                    FrameAction::Personality => PERSONALITY,
-                    FrameAction::CleanUp(pad) => pad & (ARGUMENTS - 1),
-                }
-                | if facts.arguments == 0 { 0 } else { ARGUMENTS },
-        }
-    }
-}
-
-/// Cached facts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CachedFacts {
-    /// What a walk needs.
-    pub rule: FrameRule,
-    /// The personality routine and its data.
-    pub procedure: ProcedureInfo,
-    /// The size of pushed arguments, in bytes.
-    pub arguments: u64,
-}
-
-impl From<&FrameFacts> for CachedFacts {
-    fn from(facts: &FrameFacts) -> CachedFacts {
-        CachedFacts {
-            rule: FrameRule::from(facts),
-            procedure: facts.procedure,
-            arguments: facts.arguments,
         }
     }
 }
@@ -191,6 +201,17 @@ impl FactsCache {
         self.0.iter().for_each(|slot| slot.0.clear_key());
     }
 
+    /// The rule of frames that were left by a call, if it is in the address's own slot. An address
+    /// that is not code has none with a row; an empty slot's rule has none.
+    // The address may be any word of a damaged stack. It is not the key of an interrupted frame in
+    // this slot: those are four slots off.
+    #[inline(always)]
+    pub(crate) fn quick_rule(&self, return_address: u64) -> Option<FrameRule> {
+        let slot = self.0.get(slot_of(return_address))?;
+        let [_, row, action] = slot.0.read(return_address)?;
+        Some(FrameRule { row, action })
+    }
+
     /// What a walk needs of frames at an address, if it is cached.
     #[inline(always)]
     #[must_use]
@@ -202,9 +223,9 @@ impl FactsCache {
     /// All that is cached of frames at an address.
     #[inline]
     #[must_use]
-    pub fn facts(&self, key: FactsKey) -> Option<CachedFacts> {
+    pub fn facts(&self, key: FactsKey) -> Option<FrameFacts> {
         let [_, row, action, personality, lsda, start, arguments] = self.read(key)?;
-        Some(CachedFacts {
+        Some(FrameFacts {
             rule: FrameRule { row, action },
             procedure: ProcedureInfo {
                 personality: PersonalityAddr::from_word(personality),
@@ -236,12 +257,14 @@ impl FactsCache {
 
     /// Keeps the facts of an address: instead of its former ones, in an empty slot, or instead of
     /// another's.
+    // Not inlined: learning facts does not need its stack.
+    #[inline(never)]
     pub fn put(&self, key: FactsKey, facts: &FrameFacts) {
-        let CachedFacts {
+        let &FrameFacts {
             rule: FrameRule { row, action },
             procedure,
             arguments,
-        } = CachedFacts::from(facts);
+        } = facts;
         let personality = procedure.personality.word();
         let (lsda, start) = (procedure.lsda, procedure.start);
         let words = [key.0, row, action, personality, lsda, start, arguments];

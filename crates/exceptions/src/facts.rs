@@ -14,6 +14,7 @@ use unspool_unwind::ModuleSlot;
 use unspool_unwind::local::pool::{with_evaluator, with_row};
 use unspool_unwind::local::{self, ABI, BufferPool, OwnMemory, OwnUnwindTable, PooledBuffer};
 
+use crate::cache::FrameRule;
 use crate::call_site;
 use crate::generated_code;
 
@@ -73,6 +74,13 @@ pub struct ProcedureInfo {
 }
 
 impl ProcedureInfo {
+    /// No personality routine.
+    pub(crate) const NONE: ProcedureInfo = ProcedureInfo {
+        personality: PersonalityAddr::direct(0),
+        lsda: 0,
+        start: 0,
+    };
+
     /// What an entry says of its function.
     ///
     /// # Errors
@@ -122,12 +130,8 @@ pub enum FrameAction {
 /// All that is known of frames at a code address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameFacts {
-    /// The row; `None` if it does not fit into a word.
-    pub row: Option<PackedRow>,
-    /// How long they are true.
-    pub validity: Validity,
-    /// What exceptions do there.
-    pub action: FrameAction,
+    /// What a walk needs.
+    pub rule: FrameRule,
     /// The personality routine and its data.
     pub procedure: ProcedureInfo,
     /// The size of the arguments that the frame has pushed, in bytes: a landing pad finds them
@@ -149,45 +153,47 @@ pub enum Validity {
 }
 
 impl FrameFacts {
-    /// The facts of frames at a code address; `None` if no table covers it.
+    /// Nothing is known.
+    pub const NONE: FrameFacts = FrameFacts {
+        rule: FrameRule::NONE,
+        procedure: ProcedureInfo::NONE,
+        arguments: 0,
+    };
+
+    /// Becomes the facts of frames at a code address, if a table covers that; returns whether one
+    /// does.
     ///
     /// # Errors
     ///
     /// The entry is bad.
-    #[inline(always)]
-    pub fn learn(code: CodeAddr) -> Result<Option<FrameFacts>, BadEntry> {
-        match FrameFacts::by_fast_row(code)? {
-            Some(facts) => Ok(Some(facts)),
-            None => FrameFacts::by_row(code),
-        }
+    // In place: each copy that is returned would need its own stack.
+    pub fn learn(&mut self, code: CodeAddr) -> Result<bool, BadEntry> {
+        Ok(self.learn_by_fast_row(code)? || self.learn_by_row(code)?)
     }
 
     /// The facts from an ordinary entry of a module, in a third of the time.
     // Not inlined: the two ways do not need each other's stack.
     #[inline(never)]
-    fn by_fast_row(code: CodeAddr) -> Result<Option<FrameFacts>, BadEntry> {
+    fn learn_by_fast_row(&mut self, code: CodeAddr) -> Result<bool, BadEntry> {
         STORAGE.with_any(|storage| {
             let Some(found) = PackedEntry::find(code.lookup(), storage) else {
-                return Ok(None);
+                return Ok(false);
             };
             let (cie, fde) = (&storage.entry.cie, &storage.entry.fde);
             let bias = found.bias;
             let procedure = ProcedureInfo::new(bias, fde.start, cie.personality, fde.lsda)?;
-            Ok(Some(FrameFacts {
-                row: Some(found.row),
-                validity: found.validity,
-                action: call_site::action(code, &EntryFacts { procedure, bias }),
-                procedure,
-                arguments: found.arguments,
-            }))
+            let entry = EntryFacts { procedure, bias };
+            let validity = found.validity;
+            self.set(code, Some(found.row), &entry, validity, found.arguments);
+            Ok(true)
         })
     }
 
     #[inline(never)]
-    fn by_row(code: CodeAddr) -> Result<Option<FrameFacts>, BadEntry> {
+    fn learn_by_row(&mut self, code: CodeAddr) -> Result<bool, BadEntry> {
         with_row(|row| {
             let Some(origin) = row_at(code, row)? else {
-                return Ok(FrameFacts::of_trampoline(code.address()));
+                return Ok(self.learn_trampoline(code.address()));
             };
             let head = RowHead {
                 cfa: row.cfa,
@@ -195,29 +201,44 @@ impl FrameFacts {
                 signal_frame: row.signal_frame,
                 ra_state: row.ra_state,
             };
-            Ok(Some(FrameFacts {
-                row: packed(head, row.rules()),
-                validity: origin.validity,
-                action: call_site::action(code, &origin.entry),
-                procedure: origin.entry.procedure,
-                arguments: row.args_size,
-            }))
+            let packed = packed(head, row.rules());
+            let RowOrigin { entry, validity } = origin;
+            self.set(code, packed, &entry, validity, row.args_size);
+            Ok(true)
         })
+    }
+
+    fn set(
+        &mut self,
+        code: CodeAddr,
+        row: Option<PackedRow>,
+        entry: &EntryFacts,
+        validity: Validity,
+        arguments: u64,
+    ) {
+        let action = call_site::action(code, entry);
+        *self = FrameFacts {
+            rule: FrameRule::new(row, action, validity, arguments != 0),
+            procedure: entry.procedure,
+            arguments,
+        };
     }
 
     /// The facts of a signal handler's trampoline, which may have no entry: its bytes decide, as for
     /// libgcc.
-    fn of_trampoline(address: RuntimeAddr) -> Option<FrameFacts> {
+    fn learn_trampoline(&mut self, address: RuntimeAddr) -> bool {
         let modules = local::modules();
-        let bytes = modules.bytes_from(address)?;
+        let bytes = modules.bytes_from(address).unwrap_or_default();
+        if !ABI.arch.begins_trampoline(bytes) {
+            return false;
+        }
         let validity = modules.with_unwind_table(address, |table| Validity::of(&table));
-        ABI.arch.begins_trampoline(bytes).then(|| FrameFacts {
-            row: Some(PackedRow::SIGNAL),
-            validity: validity.unwrap_or(Validity::Frame),
-            action: FrameAction::Continue,
-            procedure: ProcedureInfo::default(),
-            arguments: 0,
-        })
+        let (row, validity) = (Some(PackedRow::SIGNAL), validity.unwrap_or(Validity::Frame));
+        *self = FrameFacts {
+            rule: FrameRule::new(row, FrameAction::Continue, validity, false),
+            ..FrameFacts::NONE
+        };
+        true
     }
 }
 
@@ -293,7 +314,9 @@ impl EntryStorage {
     fn packed_row(&mut self, section: &CfiSection<'static>, pc: Vaddr) -> Option<(PackedRow, u64)> {
         let ParsedEntry { cie, fde } = &self.entry;
         let states = &mut self.states;
-        let row = FastRow::lookup(section, cie, fde, pc, LANDING_REGISTERS, states)?;
+        let found = FastRow::lookup(section, cie, fde, pc, LANDING_REGISTERS, states);
+        // By reference: moves would copy.
+        let row = found.as_ref()?;
         let column = ABI.arch.spec().pc;
         let head = RowHead {
             cfa: row.cfa,
@@ -301,9 +324,9 @@ impl EntryStorage {
             signal_frame: false,
             ra_state: RaState::Plain,
         };
-        let rules = LANDING_REGISTERS.into_iter().zip(row.watched);
-        let rules = rules.chain([(column, row.return_address)]);
-        let rules = rules.filter_map(|(register, rule)| Some((register, rule?)));
+        let rules = LANDING_REGISTERS.iter().zip(&row.watched);
+        let rules = rules.chain([(&column, &row.return_address)]);
+        let rules = rules.filter_map(|(register, rule)| Some((*register, (*rule)?)));
         Some((packed(head, rules)?, row.args_size))
     }
 }

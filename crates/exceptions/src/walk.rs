@@ -9,10 +9,10 @@ use unspool_rows::{
 };
 use unspool_unwind::local::caller_registers::CallerRegisters;
 use unspool_unwind::local::pool::with_row;
-use unspool_unwind::local::{self, ABI, ReadableMemory, StackTrust};
+use unspool_unwind::local::{self, ABI, ReadableBlocks, ReadableMemory, StackTrust};
 use unspool_unwind::{Cursor, ModuleSlot, Modules};
 
-use crate::cache::{CachedFacts, FactsCache, FactsKey, FrameRule};
+use crate::cache::{FactsCache, FactsKey, FrameRule};
 use crate::context::UnwindContext;
 use crate::facts::{self, BadEntry, FrameFacts, ProcedureInfo, Validity};
 use crate::generated_code;
@@ -114,8 +114,9 @@ pub struct LandingWalk {
     last_module: ModuleSlot,
     /// The number of steps that did not climb their stack.
     stack_changes: u16,
-    /// The last facts learned, which may not be kept elsewhere.
-    learned: Option<(FactsKey, CachedFacts)>,
+    /// The last facts learned, which may not be kept elsewhere, and their key.
+    learned: FrameFacts,
+    learned_key: FactsKey,
 }
 
 /// A frame of a walk, to walk on from it again.
@@ -153,12 +154,12 @@ impl LandingWalk {
         LandingWalk::in_memory(frame, ReadableMemory::stack(), None)
     }
 
-    /// Starts at a frame. Its stack is trusted, and those that signals interrupted.
+    /// Starts at a frame of the stack that the calling function is on. That is trusted, and those
+    /// that signals interrupted.
     #[inline(always)]
     #[must_use]
     pub fn trusting(frame: LandingFrame, trust: StackTrust) -> LandingWalk {
-        let memory = trust.memory_from(frame.registers.stack_pointer);
-        LandingWalk::in_memory(frame, memory, Some(trust))
+        LandingWalk::in_memory(frame, trust.own_memory(), Some(trust))
     }
 
     #[inline(always)]
@@ -174,7 +175,8 @@ impl LandingWalk {
             modules: local::modules().staying(),
             last_module: ModuleSlot(0),
             stack_changes: 0,
-            learned: None,
+            learned: FrameFacts::NONE,
+            learned_key: FactsKey::NONE,
         }
     }
 
@@ -213,6 +215,68 @@ impl LandingWalk {
         }
     }
 
+    /// Steps over the frames in which exceptions do nothing, this one too. What the walk needs of
+    /// the next one; `None` if the stack ends before.
+    ///
+    /// # Errors
+    ///
+    /// An entry is bad, or a row leads nowhere, or the walk does not end.
+    #[inline(always)]
+    pub fn skip_passed(&mut self) -> Result<Option<FrameRule>, BadEntry> {
+        loop {
+            let rule = match self.skip_usual() {
+                Some(rule) if rule.is_permanent() || self.is_valid(rule) => rule,
+                _ => match self.rule()? {
+                    Some(rule) => rule,
+                    None => return Ok(None),
+                },
+            };
+            if !rule.is_passed() {
+                return Ok(Some(rule));
+            }
+            self.step(rule)?;
+        }
+    }
+
+    /// The same as far as all is as in most frames: they were left by a call, their facts are
+    /// cached for ever, and they have rows of the usual form. The cached rule of the first other
+    /// frame, if it has one.
+    #[inline(always)]
+    fn skip_usual(&mut self) -> Option<FrameRule> {
+        if self.frame.is_interrupted() {
+            return None;
+        }
+        let registers = &mut self.frame.registers;
+        let blocks = self.memory.blocks();
+        // Not in memory, which functions called further on might change for all the compiler knows.
+        let CallerRegisters {
+            mut stack_pointer,
+            mut code,
+            mut shadow_stack_pointer,
+            ..
+        } = *registers;
+        let rule = loop {
+            let Some(rule) = CACHE.quick_rule(code) else {
+                break None;
+            };
+            if !rule.is_always_passed() {
+                break Some(rule);
+            }
+            let row = rule.row();
+            let Some(caller) = usual_caller(row, stack_pointer, &mut registers.preserved, blocks)
+            else {
+                // The row of an empty slot is zero.
+                break (row.word() != 0).then_some(rule);
+            };
+            (code, stack_pointer) = caller;
+            shadow_stack_pointer = shadow_stack_pointer.wrapping_add(8);
+        };
+        registers.stack_pointer = stack_pointer;
+        registers.code = code;
+        registers.shadow_stack_pointer = shadow_stack_pointer;
+        rule
+    }
+
     /// Whether a rule is still true.
     #[inline(never)]
     fn is_valid(&mut self, rule: FrameRule) -> bool {
@@ -248,15 +312,16 @@ impl LandingWalk {
         let Some(key) = FactsKey::from_code(code) else {
             return Ok(None);
         };
-        let Some(facts) = FrameFacts::learn(code)? else {
+        self.learned_key = FactsKey::NONE;
+        if !self.learned.learn(code)? {
             return Ok(None);
-        };
-        if facts.validity != Validity::Frame {
-            CACHE.put(key, &facts);
         }
-        let learned = CachedFacts::from(&facts);
-        self.learned = Some((key, learned));
-        Ok(Some(learned.rule))
+        self.learned_key = key;
+        let rule = self.learned.rule;
+        if rule.validity() != Validity::Frame {
+            CACHE.put(key, &self.learned);
+        }
+        Ok(Some(rule))
     }
 
     /// The personality routine of the frame with this rule, its data, and the size of pushed
@@ -275,15 +340,13 @@ impl LandingWalk {
     #[cold]
     #[inline(never)]
     fn uncached_procedure(&mut self, rule: FrameRule) -> (ProcedureInfo, u64) {
-        let is_it =
-            |(key, facts): &(FactsKey, CachedFacts)| *key == self.key() && facts.rule == rule;
-        if !self.learned.as_ref().is_some_and(is_it) {
-            // Another thread has replaced the facts since they were read.
-            self.learned = None;
-            let _ = self.learn();
+        let is_learned = self.learned_key == self.key() && self.learned.rule == rule;
+        // Otherwise another thread has replaced the facts since they were read.
+        if is_learned || matches!(self.learn(), Ok(Some(_))) {
+            (self.learned.procedure, self.learned.arguments)
+        } else {
+            Default::default()
         }
-        let facts = self.learned.map(|(_, facts)| facts);
-        facts.map_or_else(Default::default, |facts| (facts.procedure, facts.arguments))
     }
 
     /// The frame as its landing pad finds it: pushed arguments are popped.
@@ -296,17 +359,15 @@ impl LandingWalk {
         }
     }
 
-    /// The frame, for a personality routine or a stop function.
+    /// Adds the other registers of an interrupted frame to its context.
+    // It does not return the context: that would be copied.
     #[inline(always)]
-    pub fn context(&mut self, procedure: &ProcedureInfo) -> UnwindContext {
-        let mut context = UnwindContext::new(&self.frame, procedure);
+    pub fn complete(&mut self, context: &mut UnwindContext) {
         if let Interruption::Recorded(record) = self.frame.interruption {
-            self.show_record(record, &mut context);
+            self.show_record(record, context);
         }
-        context
     }
 
-    /// The other registers of an interrupted frame.
     #[cold]
     #[inline(never)]
     fn show_record(&mut self, record: u64, context: &mut UnwindContext) {
@@ -329,51 +390,18 @@ impl LandingWalk {
     /// The row leads nowhere, or the walk does not end.
     #[inline(always)]
     pub fn step(&mut self, rule: FrameRule) -> Result<(), BadEntry> {
-        let row = rule.row();
-        let cfa = match row.above_stack_pointer() {
-            Some(distance) if distance != 0 => {
-                self.frame.registers.stack_pointer.wrapping_add(distance)
-            }
-            _ => match row.above_frame_pointer() {
-                Some(distance) => self.frame.frame_pointer().wrapping_add(distance),
-                None => return self.step_unusual(row),
-            },
+        let (row, blocks) = (rule.row(), self.memory.blocks());
+        let registers = &mut self.frame.registers;
+        let stack_pointer = registers.stack_pointer;
+        let caller = usual_caller(row, stack_pointer, &mut registers.preserved, blocks);
+        let Some((code, stack_pointer)) = caller else {
+            return self.step_unusual(row);
         };
-        match self.step_up(cfa, row.saved().bits()) {
-            Some(()) => Ok(()),
-            None => self.step_unusual(row),
-        }
-    }
-
-    /// Steps to a frame further up, in memory that is known. `None`, without any change, if it is
-    /// not like that.
-    #[inline(always)]
-    fn step_up(&mut self, cfa: u64, saved: u32) -> Option<()> {
-        if cfa <= self.frame.registers.stack_pointer {
-            return None;
-        }
-        let word = |words: u32| {
-            let addr = cfa.wrapping_sub(8 * u64::from(words));
-            self.memory.word(RuntimeAddr(addr))
-        };
-        let code = word(1)?;
-        if saved != 0 {
-            let mut preserved = self.frame.registers.preserved;
-            let mut rest = saved;
-            for value in &mut preserved {
-                // `FrameFacts::learn` yields no rows with undefined registers.
-                if rest & 31 != 0 {
-                    *value = word(rest & 31)?;
-                }
-                rest >>= 5;
-            }
-            self.frame.registers.preserved = preserved;
-        }
-        self.frame.registers.code = code;
-        self.frame.registers.stack_pointer = cfa;
+        registers.code = code;
+        registers.stack_pointer = stack_pointer;
         self.climb_shadow_stack();
         self.frame.interruption = Interruption::None;
-        Some(())
+        Ok(())
     }
 
     /// Each frame has one word there.
@@ -524,6 +552,38 @@ impl LandingWalk {
         };
         self.enter(caller)
     }
+}
+
+/// The code address and the stack pointer of the caller, and its other registers in `preserved`: by
+/// a row of the usual form, further up, in memory that is known. `None`, without any change, if it
+/// is not like that.
+#[inline(always)]
+fn usual_caller(
+    row: PackedRow,
+    stack_pointer: u64,
+    preserved: &mut [u64; 6],
+    memory: ReadableBlocks,
+) -> Option<(u64, u64)> {
+    let cfa = match row.above_stack_pointer() {
+        Some(distance) => stack_pointer.wrapping_add(distance),
+        None => {
+            let [_, frame_pointer, ..] = *preserved;
+            frame_pointer.wrapping_add(row.above_frame_pointer()?)
+        }
+    };
+    if cfa <= stack_pointer {
+        return None;
+    }
+    let below = memory.ending_at(cfa)?;
+    let mut saved = row.saved().bits();
+    if saved != 0 {
+        for value in preserved {
+            // `FrameFacts::learn` yields no rows with undefined registers.
+            *value = below.word(saved & 31).unwrap_or(*value);
+            saved >>= 5;
+        }
+    }
+    Some((below.word(1)?, cfa))
 }
 
 #[cfg(test)]

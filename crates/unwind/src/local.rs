@@ -63,7 +63,10 @@ pub use map_tables::{MappedTables, map_tables};
 pub use memory::OwnMemory;
 pub use modules::{LoadedModule, ModuleBytes, OwnModules, OwnUnwindTable};
 pub use sys::pool::{self, BufferPool, PooledBuffer};
-pub use sys::{ReadableMemory, SetOnce, StackTrust, caller_registers, fork_safe_lock};
+pub use sys::{
+    ReadableBlocks, ReadableMemory, SetOnce, StackTrust, WordBlock, caller_registers,
+    fork_safe_lock,
+};
 pub use thread::{PrepareError, SignalRegisters, prepare_thread, walk, walk_from, with_memory};
 
 /// The ABI of the own process.

@@ -58,7 +58,8 @@ impl<const N: usize, W: SharedWord> VersionedWords<N, W> {
         let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
         // The version is read again after all these loads.
         W::fence(Ordering::Acquire);
-        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        // An odd version is never equal.
+        let is_whole = self.version.load(Ordering::Relaxed) == version & !1;
         (words.first() == Some(&key) && is_whole).then_some(words)
     }
 

@@ -7,10 +7,14 @@ use super::*;
 
 /// Different facts for each number.
 fn facts(number: u64) -> FrameFacts {
+    let row = Some(PackedRow::from_word(number << 33));
     FrameFacts {
-        row: Some(PackedRow::from_word(number << 33)),
-        validity: Validity::Process,
-        action: FrameAction::CleanUp(number + 2),
+        rule: FrameRule::new(
+            row,
+            FrameAction::CleanUp(number + 2),
+            Validity::Process,
+            true,
+        ),
         procedure: ProcedureInfo {
             personality: PersonalityAddr::direct(number),
             lsda: number,
@@ -27,7 +31,7 @@ fn key(address: u64) -> FactsKey {
 /// The number that the cached facts were made of.
 fn number(cache: &FactsCache, key: FactsKey) -> Option<u64> {
     let found = cache.facts(key)?;
-    assert_eq!(found, CachedFacts::from(&facts(found.arguments)));
+    assert_eq!(found, facts(found.arguments));
     Some(found.arguments)
 }
 
@@ -52,6 +56,15 @@ fn facts_are_found_under_their_address_and_kind_only() {
     }
     cache.put(called, &facts(8));
     assert_eq!(number(&cache, called), Some(8));
+    cache.put(interrupted, &facts(9));
+    assert_eq!(number(&cache, interrupted), Some(9));
+    let quick = |address| cache.quick_rule(address);
+    assert_eq!(quick(0x1234), Some(facts(8).rule));
+    // The word of an interrupted frame's key is not found, nor is another that is not code.
+    for none in [1 << 62 | 0x1234, 1 << 48 | 0x1234, 0x1235, u64::MAX] {
+        assert_eq!(quick(none), None);
+    }
+    assert_eq!(quick(0).unwrap().row().word(), 0);
     for none in [0, 1, 1 << 48, u64::MAX] {
         assert_eq!(
             FactsKey::from_code(CodeAddr::Return(RuntimeAddr(none))),
@@ -70,16 +83,12 @@ fn the_action_and_the_validity_are_kept_apart() {
         for validity in [
             Validity::Process,
             Validity::Module(ModuleSlot(1)),
-            Validity::Module(ModuleSlot(0x7fff)),
+            Validity::Module(ModuleSlot(0x7ffe)),
+            Validity::Frame,
             Validity::Generation(0),
             Validity::Generation(0x7fff),
         ] {
-            let rule = FrameRule::from(&FrameFacts {
-                row: None,
-                action,
-                validity,
-                ..facts(1)
-            });
+            let rule = FrameRule::new(None, action, validity, true);
             assert_eq!((rule.action(), rule.validity()), (action, validity));
             assert_eq!(rule.is_permanent(), validity == Validity::Process);
             assert!(rule.has_arguments());

@@ -8,6 +8,7 @@ use unspool_unwind::call_with_caller_registers;
 use unspool_unwind::local::caller_registers::CallerRegisters;
 
 use crate::abi::{END_OF_STACK, FATAL_PHASE1_ERROR, NO_REASON, ReasonCode, TraceFunction};
+use crate::context::UnwindContext;
 use crate::walk::{LandingFrame, LandingWalk};
 
 /// `_Unwind_Backtrace`. As with libgcc, the last frame has no entry: the one above the outermost,
@@ -36,7 +37,8 @@ unsafe extern "C-unwind" fn trace(
             return FATAL_PHASE1_ERROR;
         };
         let (procedure, _) = rule.map_or_else(Default::default, |rule| walk.procedure(rule));
-        let mut context = walk.context(&procedure);
+        let mut context = UnwindContext::new(&walk.frame, &procedure);
+        walk.complete(&mut context);
         // SAFETY: the conditions of `backtrace`.
         if unsafe { visit(&mut context, argument) } != NO_REASON {
             return FATAL_PHASE1_ERROR;

@@ -11,6 +11,7 @@ use crate::abi::{
     TO_END_OF_STACK, UnwWord, VERSION,
 };
 use crate::cache::FrameRule;
+use crate::context::UnwindContext;
 use crate::facts::FrameAction;
 use crate::sys::entry::land;
 use crate::sys::personalities;
@@ -103,34 +104,30 @@ impl Unwind {
         }
     }
 
-    /// The first phase. Ends at the handling frame, and returns the first frame at which the second
-    /// has something to do.
+    /// The first phase. Ends at the handling frame with [`HANDLER_FOUND`]. `first` becomes the first
+    /// frame at which the second phase has something to do.
     ///
     /// # Safety
     ///
     /// As [`raise_exception`].
-    unsafe fn search(&mut self) -> Result<WalkPosition, ReasonCode> {
-        let mut first = None;
+    unsafe fn search(&mut self, first: &mut Option<WalkPosition>) -> ReasonCode {
         loop {
-            let rule = match self.walk.rule() {
+            let rule = match self.walk.skip_passed() {
                 Ok(Some(rule)) => rule,
-                Ok(None) => return Err(END_OF_STACK),
-                Err(_) => return Err(FATAL_PHASE1_ERROR),
+                Ok(None) => return END_OF_STACK,
+                Err(_) => return FATAL_PHASE1_ERROR,
             };
-            // Most frames: one test instead of three.
-            if !rule.is_passed() {
-                first.get_or_insert_with(|| self.walk.position());
-                if rule.action() == FrameAction::Personality {
-                    // SAFETY: the caller's promise.
-                    match unsafe { self.call_personality(rule, SEARCH_PHASE) } {
-                        CONTINUE_UNWIND => {}
-                        HANDLER_FOUND => return first.ok_or(FATAL_PHASE1_ERROR),
-                        _ => return Err(FATAL_PHASE1_ERROR),
-                    }
+            first.get_or_insert_with(|| self.walk.position());
+            if rule.action() == FrameAction::Personality {
+                // SAFETY: the caller's promise.
+                match unsafe { self.call_personality(rule, SEARCH_PHASE) } {
+                    CONTINUE_UNWIND => {}
+                    HANDLER_FOUND => return HANDLER_FOUND,
+                    _ => return FATAL_PHASE1_ERROR,
                 }
             }
             if self.walk.step(rule).is_err() {
-                return Err(FATAL_PHASE1_ERROR);
+                return FATAL_PHASE1_ERROR;
             }
         }
     }
@@ -144,7 +141,7 @@ impl Unwind {
         // SAFETY: the caller's promise.
         let handling = unsafe { (*self.exception).private_2 };
         loop {
-            let Ok(Some(rule)) = self.walk.rule() else {
+            let Ok(Some(rule)) = self.walk.skip_passed() else {
                 return FATAL_PHASE2_ERROR;
             };
             match rule.action() {
@@ -196,7 +193,8 @@ impl Unwind {
             }
             let (procedure, _) =
                 rule.map_or_else(Default::default, |rule| self.walk.procedure(rule));
-            let mut context = self.walk.context(&procedure);
+            let mut context = UnwindContext::new(&self.walk.frame, &procedure);
+            self.walk.complete(&mut context);
             // SAFETY: the caller's promise.
             let reason = unsafe { stop(VERSION, action, class, exception, &mut context, argument) };
             let Some(rule) = rule.filter(|_| reason == NO_REASON) else {
@@ -237,7 +235,8 @@ impl Unwind {
         let Some(personality) = personality else {
             return CONTINUE_UNWIND;
         };
-        let mut context = self.walk.context(&procedure);
+        let mut context = UnwindContext::new(&self.walk.frame, &procedure);
+        self.walk.complete(&mut context);
         // SAFETY: the caller's promise.
         let class = unsafe { (*self.exception).class };
         // SAFETY: the frame's language is responsible for its personality routine.
@@ -279,11 +278,12 @@ unsafe extern "C-unwind" fn raise(
     let start = statistics::start();
     // SAFETY: the conditions of `raise_exception`: the frame is its caller's.
     let mut unwind = unsafe { Unwind::new(exception, frame) };
+    let mut first = None;
     // SAFETY: as above.
-    let first = match unsafe { unwind.search() } {
-        Ok(first) => first,
-        Err(reason) => return reason,
-    };
+    match unsafe { unwind.search(&mut first) } {
+        HANDLER_FOUND => {}
+        reason => return reason,
+    }
     // SAFETY: as above.
     let fields = unsafe { &mut *exception };
     fields.stop = None;
@@ -295,7 +295,9 @@ unsafe extern "C-unwind" fn raise(
         unsafe { statistics::count(start, exception, frame, handling) };
     }
     // The frames before have nothing to do. No code ran since then except personality routines.
-    unwind.walk.return_to(&first);
+    if let Some(first) = &first {
+        unwind.walk.return_to(first);
+    }
     // SAFETY: as above.
     unsafe { unwind.clean_up() }
 }

@@ -8,23 +8,19 @@ use unspool_walk_testing::random::CaseRandom;
 use super::*;
 use crate::facts::FrameAction;
 
+/// A page of words.
+#[repr(align(4096))]
+struct AlignedWords([u64; 512]);
+
 /// A rule by a packed row.
 fn rule(row: Option<PackedRow>) -> FrameRule {
-    FrameRule::from(&FrameFacts {
-        row,
-        validity: Validity::Process,
-        action: FrameAction::Continue,
-        procedure: ProcedureInfo::default(),
-        arguments: 0,
-    })
+    FrameRule::new(row, FrameAction::Continue, Validity::Process, false)
 }
 
 /// Packed rows of all forms, in frames on a page of words: a step leads where the interpreter's
 /// does. The walk reads real memory, so it cannot be a `Stepper` of `unspool-walk-testing`.
 #[test]
 fn a_step_leads_where_the_interpreter_s_does() {
-    #[repr(align(4096))]
-    struct AlignedWords([u64; 512]);
     let mut random = CaseRandom::default();
     let page = Box::new(AlignedWords(core::array::from_fn(|_| random.number())));
     let start = page.0.as_ptr().expose_provenance() as u64;
@@ -75,6 +71,76 @@ fn a_step_leads_where_the_interpreter_s_does() {
         }
     }
     assert!(taken[0] > 5_000 && taken[1] > 500, "{taken:?}");
+}
+
+/// Frames that are skipped lead where single steps do: up to the first in which exceptions do
+/// something, past those of modules that may be unloaded.
+#[test]
+fn skipped_frames_lead_where_steps_do() {
+    let mut random = CaseRandom::default();
+    let mut skipped = 0;
+    for round in 1..300 {
+        let mut below = |limit: u64| random.number() % limit;
+        let mut page = Box::new(AlignedWords(core::array::from_fn(|_| below(1 << 40))));
+        let words = &mut page.0;
+        let start = words.as_ptr().expose_provenance() as u64;
+        let mut kept = Vec::new();
+        let mut code = round << 20;
+        let first = code;
+        let mut at = 40;
+        while at + 80 < words.len() {
+            let distance = 1 + below(40);
+            let saved = below(1 << 30) & below(1 << 30) & below(1 << 30);
+            let row = PackedRow::from_word(saved | distance << 33);
+            let is_permanent = below(8) != 0;
+            at += usize::try_from(distance).unwrap();
+            let is_last = at + 80 >= words.len();
+            let action = if is_last {
+                FrameAction::Personality
+            } else {
+                FrameAction::Continue
+            };
+            let validity = if is_permanent {
+                Validity::Process
+            } else {
+                Validity::Module(ModuleSlot(1))
+            };
+            let facts = FrameFacts {
+                rule: FrameRule::new(Some(row), action, validity, false),
+                procedure: ProcedureInfo::default(),
+                arguments: 0,
+            };
+            kept.push((FactsKey::new(code, false), facts));
+            // In another group of slots, so that the cache keeps all.
+            code += 4;
+            words[at - 1] = code;
+        }
+        let registers = CallerRegisters {
+            preserved: [start; 6],
+            stack_pointer: start + 8 * 40,
+            code: first,
+            shadow_stack_pointer: 0,
+        };
+        for (key, facts) in &kept {
+            CACHE.put(*key, facts);
+        }
+        let memory = ReadableMemory::around(RuntimeAddr(start));
+        let mut walk = LandingWalk::in_memory(LandingFrame::from(&registers), memory, None);
+        walk.modules = 1 << 1;
+        let begin = walk.position();
+        let expected = loop {
+            let rule = walk.rule().unwrap().unwrap();
+            if !rule.is_passed() {
+                break (rule, walk.frame);
+            }
+            walk.step(rule).unwrap();
+            skipped += 1;
+        };
+        walk.return_to(&begin);
+        let rule = walk.skip_passed().unwrap().unwrap();
+        assert_eq!((rule, walk.frame), expected);
+    }
+    assert!(skipped > 2_000, "{skipped}");
 }
 
 /// As for libgcc, which has no value for it either.
@@ -157,7 +223,8 @@ fn facts_of_the_own_code_are_learnt_and_kept() {
     assert_eq!(CACHE.rule(walk.key()), None);
     let rule = walk.rule().unwrap().unwrap();
     assert_eq!(CACHE.rule(walk.key()), Some(rule));
-    let facts = FrameFacts::learn(frame.code()).unwrap().unwrap();
+    let mut facts = FrameFacts::NONE;
+    assert_eq!(facts.learn(frame.code()), Ok(true));
     let expected = (facts.procedure, facts.arguments);
     assert_eq!(walk.procedure(rule), expected);
     assert_eq!(
@@ -165,8 +232,9 @@ fn facts_of_the_own_code_are_learnt_and_kept() {
         address as fn() -> u64 as usize as u64
     );
     // Facts of another module that was at the address do not count.
+    let validity = Validity::Module(ModuleSlot(77));
     let other = FrameFacts {
-        validity: Validity::Module(ModuleSlot(77)),
+        rule: FrameRule::new(None, FrameAction::Continue, validity, false),
         procedure: ProcedureInfo::default(),
         ..facts
     };

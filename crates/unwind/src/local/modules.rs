@@ -511,6 +511,13 @@ impl OwnModule {
         if let Some(at) = self.id_in_first_page() {
             return object.first_page().get(at..at + id.len()) == Some(id);
         }
+        self.has_image_of(object)
+    }
+
+    // Not inlined: it needs more of the stack than the usual case.
+    #[cold]
+    #[inline(never)]
+    fn has_image_of(&self, object: &LoadedObject) -> bool {
         object.image().is_some_and(|image| {
             let other = object.bytes(&image, image.build_id).unwrap_or_default();
             image == self.image

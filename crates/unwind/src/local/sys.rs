@@ -26,7 +26,7 @@ mod process_epoch;
 mod readable_memory;
 
 pub(super) use process_epoch::begin as begin_process_epoch;
-pub use readable_memory::{ReadableMemory, StackTrust};
+pub use readable_memory::{ReadableBlocks, ReadableMemory, StackTrust, WordBlock};
 
 /// The registers of a function at one of its instructions.
 #[derive(Debug, Clone, Copy)]
@@ -552,6 +552,9 @@ fn found_by(find: FindObject, addr: u64) -> Option<LoadedObject> {
     })
 }
 
+// Not inlined: with glibc's function, its use of the stack is not needed.
+#[cold]
+#[inline(never)]
 fn listed_at(addr: u64) -> Option<LoadedObject> {
     let mut found = None;
     for_each_object(|ListedObject { object, .. }| {
@@ -585,6 +588,8 @@ fn program() -> MainProgram {
     program
 }
 
+#[cold]
+#[inline(never)]
 fn find_program() -> Option<MainProgram> {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };

@@ -85,12 +85,87 @@ impl ReadableMemory {
         (end.wrapping_sub(self.first) < self.count).then(|| unsafe { load_below(end) })
     }
 
+    /// Its blocks of words.
+    #[inline(always)]
+    #[must_use]
+    pub fn blocks(self) -> ReadableBlocks {
+        let others = 8 * u64::from(WordBlock::WORDS - 1);
+        ReadableBlocks {
+            first: self.first.wrapping_add(others),
+            count: self.count.saturating_sub(others),
+            thread: PhantomData,
+        }
+    }
+
     /// The end of this memory, if a word at the address is in it.
     #[inline]
     pub(super) fn end_around(self, addr: u64) -> Option<u64> {
         let is_inside = addr.wrapping_add(8).wrapping_sub(self.first) < self.count;
         is_inside.then(|| self.first.wrapping_add(self.count).wrapping_sub(1))
     }
+}
+
+/// Blocks of [`WordBlock::WORDS`] words in readable memory.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadableBlocks {
+    /// The end of the first block.
+    first: u64,
+    /// The number of addresses from there on that are ends of blocks.
+    count: u64,
+    thread: PhantomData<*const ()>,
+}
+
+impl ReadableBlocks {
+    /// The words below an address.
+    #[inline(always)]
+    #[must_use]
+    pub fn ending_at(self, end: u64) -> Option<WordBlock> {
+        let thread = PhantomData;
+        (end.wrapping_sub(self.first) < self.count).then_some(WordBlock { end, thread })
+    }
+}
+
+/// The readable words below an address: as many as a packed row reaches.
+#[derive(Debug, Clone, Copy)]
+pub struct WordBlock {
+    end: u64,
+    thread: PhantomData<*const ()>,
+}
+
+impl WordBlock {
+    /// The number of words.
+    pub const WORDS: u32 = 31;
+
+    /// The word this many words below the address, from 1 on.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(self, below: u32) -> Option<u64> {
+        let index = WordBlock::WORDS.checked_sub(below)?;
+        // SAFETY: it is one of the words of the block, which are readable.
+        (below != 0).then(|| unsafe { load_in_block(self.end, index.into()) })
+    }
+}
+
+/// Reads a word of the block that ends at an address, as [`load_below`].
+///
+/// # Safety
+///
+/// The block is mapped and readable, and `index` is below [`WordBlock::WORDS`].
+#[inline(always)]
+unsafe fn load_in_block(end: u64, index: u64) -> u64 {
+    let value;
+    // SAFETY: as in `load_below`.
+    unsafe {
+        asm!(
+            "mov {value}, qword ptr [{end} + 8 * {index} - 8 * {words}]",
+            value = out(reg) value,
+            end = in(reg) end,
+            index = in(reg) index,
+            words = const WordBlock::WORDS,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    value
 }
 
 /// A walk's trust in its stacks: words of frames are read as returning functions read them, without
@@ -110,11 +185,22 @@ impl StackTrust {
         StackTrust(PhantomData)
     }
 
-    /// The stack above a frame with this stack pointer.
+    /// The stack from the frame on that this is inlined into.
+    #[inline(always)]
+    #[must_use]
+    pub fn own_memory(self) -> ReadableMemory {
+        self.memory_above(stack_pointer())
+    }
+
+    /// The stack from a frame with this stack pointer on.
     #[inline]
     #[must_use]
     pub fn memory_from(self, stack_pointer: u64) -> ReadableMemory {
-        let start = stack_pointer.saturating_sub(RED_ZONE);
+        self.memory_above(stack_pointer.saturating_sub(RED_ZONE))
+    }
+
+    #[inline(always)]
+    fn memory_above(self, start: u64) -> ReadableMemory {
         let ends = [main_stack_end(), control_block()];
         let above = ends.into_iter().filter(|end| *end > start);
         let end = above.fold(start.saturating_add(MAX_STACK_BYTES), u64::min);
