@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unspool_testing::{Finish as _, Folder, command, hex, move_headers, tool};
+use unspool_testing::{Finish as _, Folder, command, hex, move_headers, packages, tool};
 
 use crate::programs::{
-    archive, compile_c, compile_cxx, compile_cxx_by, compile_cxx_with, compile_rust, libraries,
-    library, run,
+    archive, compile_by, compile_c, compile_cxx, compile_cxx_by, compile_cxx_with, compile_rust,
+    libraries, library, program, run,
 };
 
 /// Throwing, rethrowing, exception pointers, forced unwinds, exits and cancellation of threads, and
@@ -167,6 +167,7 @@ fn frames_of_all_kinds_are_passed() {
             "registers kept by 64 of 64",
             "~alloca\n~realigned\n~large\ncaught 7",
             "caught 7 in a coroutine",
+            "caught 7 after 200 jumps",
             "threads caught 12800",
         ] {
             assert!(
@@ -408,4 +409,120 @@ fn throws_are_counted_by_site() {
         .arg(format!("{:#x}", address - 1))
         .succeed();
     assert!(function.starts_with("destructors(int)"), "{function}");
+}
+
+/// Languages whose personality routines we do not know, and call in every frame: D by two compilers
+/// and Ada, which also raises an exception in a signal handler.
+#[test]
+fn other_languages() {
+    let mut compiler = tool("gdc");
+    compiler.args(["-O1", "-shared-libphobos"]);
+    let gdc = compile_by(compiler, "deep.d", &[]);
+    let folder = Folder::new();
+    let ldc = folder.join("deep");
+    let mut compiler = tool("ldc2");
+    compiler.args(["-O1", "--link-defaultlib-shared"]);
+    compiler.arg(format!("--od={}", folder.join("").display()));
+    compiler.arg(format!("--of={}", ldc.display()));
+    compiler.arg(program("deep.d")).succeed();
+    let mut gnatmake = tool("gnatmake");
+    gnatmake.args(["-q", "-O1", "-D"]).arg(folder.join(""));
+    let options = ["-bargs", "-shared", "-largs", "-shared-libgcc"];
+    let ada = compile_by(gnatmake, "deep.adb", &options.map(str::to_owned));
+    for (program, line) in [
+        (gdc, "caught deep, then second"),
+        (ldc, "caught deep, then second"),
+        (ada, "deep 33\nsignal"),
+    ] {
+        let with_libgcc = run(&program, &[], None);
+        assert!(with_libgcc.0.contains(line), "{with_libgcc:?}");
+        for library in libraries() {
+            assert_eq!(run(&program, &[], Some(library)), with_libgcc);
+        }
+    }
+}
+
+/// The runtimes of sanitizers intercept `_Unwind_RaiseException`, and must be loaded first.
+#[test]
+fn sanitized_programs() {
+    let cfi = "-fsanitize=cfi -flto -fvisibility=hidden -fuse-ld=lld";
+    for (compiler, options, runtime) in [
+        ("g++", "-fsanitize=address", Some("libasan.so.8")),
+        ("g++", "-fsanitize=thread", Some("libtsan.so.2")),
+        ("clang++", "-fsanitize=address", None),
+        ("clang++", "-fsanitize=thread", None),
+        ("clang++", cfi, None),
+    ] {
+        let always = [
+            "-O1",
+            "-Wno-psabi",
+            "-fasynchronous-unwind-tables",
+            "-rdynamic",
+        ];
+        let options: Vec<_> = options.split(' ').chain(always).collect();
+        let run = |program: &Path, library: Option<&Path>| {
+            let mut command = command(program);
+            if let Some(library) = library {
+                let libraries = runtime.into_iter().chain(library.to_str());
+                command.env("LD_PRELOAD", libraries.collect::<Vec<_>>().join(" "));
+            }
+            let output = command.output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            // The first line of `exceptions.cc` names the unwinder.
+            let lines = text.lines().filter(|line| !line.starts_with("unwinder "));
+            (
+                lines.map(str::to_owned).collect::<Vec<_>>(),
+                output.status.code(),
+            )
+        };
+        // cfi refuses the calls of assembly that are in the former.
+        let sources: &[_] = if options.contains(&"-fsanitize=cfi") {
+            &["exceptions.cc"]
+        } else {
+            &["frames.cc", "exceptions.cc"]
+        };
+        for source in sources {
+            let program = compile_cxx_by(compiler, source, &options);
+            let with_libgcc = run(&program, None);
+            assert!(
+                with_libgcc.0.len() > 5,
+                "{compiler} {options:?}: {with_libgcc:?}"
+            );
+            for library in libraries() {
+                assert_eq!(
+                    run(&program, Some(library)),
+                    with_libgcc,
+                    "{compiler} {options:?}"
+                );
+            }
+        }
+    }
+}
+
+/// With the kernel's stack of a signal handler, and its first throw or a later one: the same program
+/// as for libunwind's functions.
+#[test]
+fn unwinds_take_no_more_of_a_stack_than_is_documented() {
+    let headers = packages::libunwind_headers().unwrap();
+    let mut gxx = tool("g++");
+    gxx.arg("-I")
+        .arg(headers)
+        .args(["-O1", "-pthread", "-Wl,-z,now,--no-as-needed"]);
+    let source = "../../../libunwind-compat/tests/programs/stack.cc";
+    let program = compile_by(gxx, source, &["-l:libunwind.so.8".to_owned()]);
+    let measure = |arguments: &[&str]| {
+        let mut command = command(&program);
+        command.args(arguments).env("LD_PRELOAD", library());
+        let text = xtask::programs::stdout(command.env("LD_BIND_NOW", "1"))?;
+        // Without arguments, the names of functions.
+        let ours = |line: &&str| !line.starts_with("unw_");
+        Ok(text
+            .lines()
+            .filter(ours)
+            .map(|line| format!("{line}\n"))
+            .collect())
+    };
+    if let Err(error) = xtask::programs::check_stack_table("exceptions.md", measure) {
+        panic!("{error}");
+    }
 }

@@ -49,7 +49,18 @@ pub(crate) fn compile_cxx_with(
 ) -> PathBuf {
     let mut compiler = tool(compiler);
     compiler.arg("-pthread").args(options);
-    build_with(compiler, source, libraries)
+    compile_by(compiler, source, libraries)
+}
+
+/// Compiles a program by a command that takes gcc's options for output and libraries.
+pub(crate) fn compile_by(compiler: Command, source: &str, libraries: &[String]) -> PathBuf {
+    programs::build(compiler, &program(source), libraries, SCRATCH.as_ref()).unwrap()
+}
+
+/// The path of a source in the folder of programs.
+pub(crate) fn program(source: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    folder.join(source)
 }
 
 /// Compiles a program in C.
@@ -57,23 +68,14 @@ pub(crate) fn compile_c(source: &str, options: &[&str]) -> PathBuf {
     let mut gcc = tool("gcc");
     gcc.args(["-O1", "-Wall", "-Werror", "-pthread", "-fexceptions"]);
     gcc.args(options);
-    build(gcc, source)
+    compile_by(gcc, source, &[])
 }
 
 /// Compiles a program in Rust.
 pub(crate) fn compile_rust(source: &str) -> PathBuf {
     let mut rustc = tool("rustc");
     rustc.args(["-O", "--edition=2024"]);
-    build(rustc, source)
-}
-
-fn build(compiler: Command, source: &str) -> PathBuf {
-    build_with(compiler, source, &[])
-}
-
-fn build_with(compiler: Command, source: &str, libraries: &[String]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    programs::build(compiler, &folder.join(source), libraries, SCRATCH.as_ref()).unwrap()
+    compile_by(rustc, source, &[])
 }
 
 pub(crate) const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");

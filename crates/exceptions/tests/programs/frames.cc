@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include <unwind.h>
 
 /* 64 functions that save each subset of the six registers that calls preserve, clobber it, and call their argument;
  * and one that calls its argument with patterns in all six, and returns whether they are there afterwards. */
@@ -245,12 +246,41 @@ struct Switching {
     }
 };
 
+static jmp_buf jump;
+
+/* Leaves a forced unwind, and the unwinder with it. */
+static _Unwind_Reason_Code leave(int, _Unwind_Action action, _Unwind_Exception_Class, _Unwind_Exception *,
+                                 _Unwind_Context *, void *steps) {
+    if (action & _UA_END_OF_STACK || --*static_cast<int *>(steps) == 0)
+        longjmp(jump, 1);
+    return _URC_NO_REASON;
+}
+
+static __attribute__((noinline)) void force(int *steps) {
+    static _Unwind_Exception exception;
+    exception = {};
+    _Unwind_ForcedUnwind(&exception, leave, steps);
+}
+
 static void coroutine() {
     try {
         Switching switching;
         thrower();
     } catch (int number) {
         printf("caught %d in a coroutine\n", number);
+    }
+    /* More often than the unwinder has buffers. */
+    static int left;
+    for (left = 0; left < 200; left++) {
+        static int steps;
+        steps = left % 3 + 1;
+        if (setjmp(jump) == 0)
+            force(&steps);
+    }
+    try {
+        thrower();
+    } catch (int number) {
+        printf("caught %d after %d jumps\n", number, left);
     }
 }
 
