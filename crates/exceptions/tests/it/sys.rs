@@ -15,8 +15,10 @@ pub(crate) fn load(path: &Path) {
     // SAFETY: the library is a compiler's or the system's; its initializers need nothing.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
     if handle.is_null() {
+        // SAFETY: takes nothing.
+        let text = unsafe { libc::dlerror() };
         // SAFETY: the text of the failure, which stays until the next call.
-        let text = unsafe { CStr::from_ptr(libc::dlerror()) };
+        let text = unsafe { CStr::from_ptr(text) };
         panic!("{}: {}", path.display(), text.to_string_lossy());
     }
 }
@@ -30,11 +32,12 @@ pub(crate) fn personality(
 ) -> ReasonCode {
     let routine = match address.pointer() {
         Some(pointer) => {
-            let pointer = std::ptr::with_exposed_provenance::<usize>(pointer as usize);
+            let pointer =
+                std::ptr::with_exposed_provenance::<usize>(usize::try_from(pointer).unwrap());
             // SAFETY: an entry of a loaded module names it.
             unsafe { pointer.read() }
         }
-        None => address.word() as usize,
+        None => usize::try_from(address.word()).unwrap(),
     };
     // SAFETY: a function of this type, as unwind tables name it.
     let routine = unsafe { std::mem::transmute::<usize, Personality>(routine) };
