@@ -1,6 +1,7 @@
-// Two threads that work until the program is killed, each in functions of its own.
+// Two threads that work until the program is killed, or for 100 s, each in functions of its own.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <unistd.h>
 
 #define KEPT __attribute__((noipa))
 
@@ -29,6 +30,7 @@ static KEPT void *work_of_second(void *unused)
 int main(void)
 {
     pthread_t second;
+    alarm(100);
     pthread_create(&second, NULL, work_of_second, NULL);
     outer_of_main();
     return 0;
