@@ -696,9 +696,10 @@ impl ProgramCode {
         let entries =
             entries.take_while(|entry| table.max_index.is_some() || !table.is_null(entry));
         let mut functions = entries.map(|entry| table.target(entry)).peekable();
+        // Into the middle of a function. Of other extents nobody knows where functions begin.
         if let Some(first) = functions.peek()
             && !self.is_call_target(*first)
-            && self.index_containing(*first).is_some()
+            && (self.extent_at(*first)).is_some_and(|extent| extent.kind == ExtentKind::Function)
         {
             return Some(ReturnBehavior::Unknown);
         }

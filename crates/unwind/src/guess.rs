@@ -83,6 +83,13 @@ pub(crate) fn guess(
     }
 }
 
+/// Whether memory has this code at an address.
+fn holds(memory: &(impl Memory + ?Sized), addr: RuntimeAddr, code: &[u8]) -> bool {
+    let mut bytes = [0; 16];
+    let bytes = bytes.get_mut(..code.len()).unwrap_or_default();
+    memory.read(addr, bytes).is_ok() && bytes == code
+}
+
 /// The caller of a frame with a signal handler's trampoline as code, by its bytes.
 ///
 /// A handler returns to a trampoline that calls `rt_sigreturn`. glibc's has CFI, but musl's, Go's
@@ -94,11 +101,7 @@ pub(crate) fn trampoline(
 ) -> Result<Guess, NoGuess> {
     let spec = frame.abi.arch.spec();
     let record = spec.signal_record.ok_or(NoGuess::Implausible)?;
-    let holds = |addr, code: &[u8]| {
-        let mut bytes = [0; 16];
-        let bytes = bytes.get_mut(..code.len()).unwrap_or_default();
-        memory.read(addr, bytes).is_ok() && bytes == code
-    };
+    let holds = |addr, code: &[u8]| holds(memory, addr, code);
     let address = frame.code.address();
     // A handler's return address is the trampoline's first instruction, which does not follow a
     // call. A thread that is stopped or sampled in the kernel has the address after the system

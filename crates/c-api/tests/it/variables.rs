@@ -139,7 +139,7 @@ fn variables_in_gdb(program: &Path, stop: &str) -> (PrintedOutput, Value) {
     gdb.arg(test_file("variables.py")).arg(program);
     gdb.env("STOP", stop)
         .env("OUT", &known)
-        .env("OUT", &output_path);
+        .env("VALUES", &output_path);
     gdb.env("XDG_CACHE_HOME", "/dev/null");
     let output = gdb.output().unwrap();
     let known = fs::read(&known).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -278,7 +278,7 @@ fn tables_of_arguments_are_used() {
     let mut command = with_library(&program);
     command
         .env("XDG_CACHE_HOME", &home)
-        .env("OUT", &output_path);
+        .env("VALUES", &output_path);
     stdout(&mut command);
     let lines = PrintedOutput::read(&output_path);
     // The caller's code shows the value passed.
@@ -294,7 +294,7 @@ fn variables_printed_by(program: &Path) -> PrintedOutput {
     let output_path = programs::scratch("values");
     let mut command = with_library(program);
     command.env("XDG_CACHE_HOME", "/dev/null");
-    stdout(command.env("OUT", &output_path));
+    stdout(command.env("VALUES", &output_path));
     PrintedOutput::read(&output_path)
 }
 

@@ -46,7 +46,7 @@ static void tell_all(const unspool_cursor *cursor)
 	const unspool_variables_asked asked = {
 		.frames = SIZE_MAX, .variable = tell_one, .problem = tell_problem, .data = &count,
 	};
-	out = fopen(getenv("OUT"), "w");
+	out = fopen(getenv("VALUES"), "w");
 	int ended = unspool_variables(cursor, &asked);
 	fprintf(out, "ended %d %d\n", ended, count);
 	fclose(out);

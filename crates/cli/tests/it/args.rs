@@ -114,7 +114,7 @@ fn values_are_shown_with_what_is_known_of_them() {
     );
     assert_eq!(
         (&kept["certainty"], &kept["caller_depth"]),
-        (&"exact".into(), &1.into())
+        (&"exact".into(), &0.into())
     );
     let report = json::document(report);
     let own = &report["threads"][0]["frames"][0]["variables"][0];

@@ -73,12 +73,33 @@ fn changes_are_excused() {
 #[test]
 fn functions_without_types_are_counted() {
     let folder = TestFolder::new();
-    build(&folder, "typed.so", SOURCE, "-g");
-    build(&folder, "untyped.so", SOURCE, "-g0");
-    let (status, text) = diff(&folder, "--all-names typed.so untyped.so");
-    let counted = "not compared, without a type in one version or both: 2 of 2 functions and data\n    \
-                   function color\n    function size\n";
-    assert!(text.contains(counted), "{text}");
-    let none = "in both typed.so and untyped.so: nothing could be compared\n";
-    assert!(status == 2 && text.ends_with(none), "{status}: {text}");
+    for name in ["typed", "bare"] {
+        folder.write(
+            &format!("{name}.c"),
+            format!("int {name}(int a) {{ return a; }}"),
+        );
+        for level in ["-g", "-g0"] {
+            folder.tool(
+                "gcc",
+                &format!("-fPIC {level} -c {name}.c -o {name}{level}.o"),
+            );
+        }
+    }
+    folder.tool("gcc", "-shared typed-g.o bare-g.o -o all.so");
+    folder.tool("gcc", "-shared typed-g.o bare-g0.o -o some.so");
+    folder.tool("gcc", "-shared typed-g0.o bare-g.o -o other.so");
+    let counted = "not compared, without a type in one version or both: 1 of 2 functions and data\n    \
+                   function bare\n";
+    for (files, status) in [
+        ("all.so some.so", 1),
+        ("some.so all.so", 0),
+        ("some.so some.so", 0),
+    ] {
+        let (found, text) = diff(&folder, &format!("--all-names {files}"));
+        assert!(text.ends_with(counted), "{files}: {text}");
+        assert_eq!(found, status, "{files}: {text}");
+    }
+    let (status, text) = diff(&folder, "--all-names some.so other.so");
+    let none = "in both some.so and other.so: nothing could be compared\n";
+    assert!(status == 2 && text.contains(none), "{status}: {text}");
 }

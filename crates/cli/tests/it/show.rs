@@ -96,7 +96,7 @@ fn instructions_are_shown_with_their_rows() {
     let report = json::document(output.stdout);
     let entry = &report["entries"][0];
     let first = &entry["cie"]["instructions"][0];
-    assert_eq!(first["instruction"], "DW_CFA_def_cfa rsp+8");
+    assert_eq!(first["instruction"], "DW_CFA_def_cfa rsp, 8");
     assert!(first["section_offset"].is_u64() && first["count"] == 1);
     assert!(entry["rows"][0]["instructions"].is_array());
     assert!(entry["instructions_past_end"].is_array());

@@ -6,7 +6,7 @@
 
 use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr};
 
-use super::{Guess, NoGuess, frame_record, trampoline};
+use super::{Guess, NoGuess, frame_record, holds, trampoline};
 use crate::evidence::Evidence;
 use crate::frame::FrameState;
 use crate::modules::Modules;
@@ -28,9 +28,14 @@ pub(super) fn guess(
 
 /// The caller by the frame record, which may be anywhere in the frame. It does not say where the
 /// frame ends: if the caller's own record is at the bottom of its frame, as gcc makes it, then
-/// there.
+/// there. The record above a signal's trampoline is not its own.
 fn by_record(frame: &FrameState, memory: &(impl Memory + ?Sized)) -> Result<Guess, NoGuess> {
     let mut guess = frame_record(frame, FP, memory)?;
+    let record = frame.abi.arch.spec().signal_record;
+    let mut trampolines = record.into_iter().flat_map(|record| record.trampolines);
+    if trampolines.any(|code| holds(memory, guess.code.address(), code)) {
+        return Ok(guess);
+    }
     let bottom = guess.registers.get(FP).map(RuntimeAddr);
     if let Some(bottom) = bottom.filter(|at| at.0 % 16 == 0 && *at > guess.cfa) {
         guess.cfa = bottom;

@@ -66,9 +66,11 @@ impl SideEffectLifter {
     fn lift_escapes(&mut self, insn: &Instruction, ops: &mut Vec<SideEffect>) {
         self.lifted_ops.clear();
         let kind = OpcodeClass::from_opcode(insn.code());
-        if !matches!(kind, OpcodeClass::InvertibleUnary | OpcodeClass::BitStore)
-            && lift_by_class(kind, insn, &mut self.lifted_ops)
-        {
+        let is_listed = matches!(
+            kind,
+            OpcodeClass::InvertibleUnary | OpcodeClass::BitStore | OpcodeClass::StringStore
+        );
+        if !is_listed && lift_by_class(kind, insn, &mut self.lifted_ops) {
             return;
         }
         let info = self.factory.info(insn);

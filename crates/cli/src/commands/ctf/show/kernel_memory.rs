@@ -34,7 +34,7 @@ pub(super) struct KernelMemory {
 
 impl KernelMemory {
     pub(super) fn open(path: &Path) -> anyhow::Result<KernelMemory> {
-        let file = File::open(path)
+        let file = unspool_files::open(path)
             .with_context(|| format!("{}: only root reads the kernel's memory", path.display()))?;
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, 0)
