@@ -103,7 +103,7 @@ fn instructions_are_shown_with_their_rows() {
     let output = show_file("/bin/true", &["--instructions"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let line = format!(
-        "  # {:#6x}  DW_CFA_def_cfa rsp+8\n",
+        "  # {:#6x}  DW_CFA_def_cfa rsp, 8\n",
         first["section_offset"].as_u64().unwrap()
     );
     assert!(
