@@ -44,60 +44,81 @@ pub(crate) fn without_parameters(name: &str) -> &str {
 /// Where a name with parameters begins, behind its type; and where the parameters are, without their parentheses.
 /// They are in no other brackets, and nothing that is qualified follows.
 fn parts(name: &str) -> Option<(usize, Range<usize>)> {
-    let (mut brackets, mut opened, mut start, mut found) = (Vec::new(), 0, 0, None);
-    let mut previous = ' ';
-    for (at, letter) in name.char_indices() {
-        let before = name.get(..at).unwrap_or_default();
-        let is_operator = before
-            .trim_end_matches(['<', '>', '-'])
-            .ends_with("operator");
-        let is_list = !is_operator && (previous.is_alphanumeric() || "_:".contains(previous));
-        match letter {
-            '(' | '{' => {
-                opened = if brackets.is_empty() { at + 1 } else { opened };
-                brackets.push(letter);
-            }
-            '<' if is_list => brackets.push(letter),
-            ')' | '}' | '>' if brackets.last().is_some_and(|open| closes(*open, letter)) => {
-                brackets.pop();
-                if letter == ')' && brackets.is_empty() {
-                    found = Some((start, opened..at));
-                }
-            }
-            ':' if brackets.is_empty() => found = None,
-            ' ' if brackets.is_empty() && found.is_none() => start = at + 1,
-            _ => {}
-        }
-        previous = letter;
-    }
-    let named = |(start, list): &(usize, Range<usize>)| start + 1 < list.start;
     // The type that an operator converts to is behind a space, too.
-    found.filter(named).filter(|_| !name.contains("operator "))
-}
-
-fn closes(open: char, close: char) -> bool {
-    matches!((open, close), ('(', ')') | ('{', '}') | ('<', '>'))
+    if name.contains("operator ") {
+        return None;
+    }
+    let all = brackets(name);
+    let is_outside = |at: usize| !all.iter().any(|pair| pair.inside.contains(&at));
+    let mut lists = all
+        .iter()
+        .filter(|pair| pair.kind == '(' && pair.depth == 0);
+    let parameters = lists.next_back()?.inside.clone();
+    let mut behind = name.get(parameters.end..)?.match_indices(':');
+    if behind.any(|(at, _)| is_outside(parameters.end + at)) {
+        return None;
+    }
+    let mut spaces = name.get(..parameters.start)?.rmatch_indices(' ');
+    let space = spaces.find(|(at, _)| is_outside(*at));
+    let start = space.map_or(0, |(at, _)| at + 1);
+    (start + 1 < parameters.start).then_some((start, parameters))
 }
 
 /// Where the longest list of template arguments is, without its brackets, if any is worth leaving out.
 fn longest_arguments(name: &str) -> Option<Range<usize>> {
-    let (mut open, mut lists) = (Vec::new(), Vec::new());
+    let lists = brackets(name).into_iter().filter(|pair| pair.kind == '<');
+    let lists = lists.map(|pair| pair.inside);
+    let is_worth = |list: &Range<usize>| {
+        let list = name.get(list.clone()).unwrap_or_default();
+        list.chars().count() > 1
+    };
+    lists.filter(is_worth).max_by_key(Range::len)
+}
+
+/// A pair of brackets in a name.
+struct Brackets {
+    /// The opening one.
+    kind: char,
+    /// How many others are around them.
+    depth: usize,
+    /// What is between them.
+    inside: Range<usize>,
+}
+
+/// The pairs of brackets, by their ends: those of an operator's name are none.
+fn brackets(name: &str) -> Vec<Brackets> {
+    let (mut open, mut pairs) = (Vec::new(), Vec::new());
     let mut previous = ' ';
     for (at, letter) in name.char_indices() {
-        match letter {
-            '<' if previous.is_alphanumeric() || previous == '_' || previous == ':' => {
-                open.push(at + 1);
+        let closed = match letter {
+            '(' | '{' => {
+                open.push((letter, at + 1));
+                None
             }
-            '>' if previous != '-' => lists.extend(open.pop().map(|start| start..at)),
-            _ => {}
+            '<' if previous.is_alphanumeric() || "_:".contains(previous) => {
+                let before = name.get(..at).unwrap_or_default();
+                if !before.ends_with("operator") {
+                    open.push((letter, at + 1));
+                }
+                None
+            }
+            ')' => Some('('),
+            '}' => Some('{'),
+            '>' if previous != '-' => Some('<'),
+            _ => None,
+        };
+        if let Some((kind, start)) = open.pop_if(|(kind, _)| Some(*kind) == closed) {
+            let depth = open.len();
+            let inside = start..at;
+            pairs.push(Brackets {
+                kind,
+                depth,
+                inside,
+            });
         }
         previous = letter;
     }
-    lists.retain(|list| {
-        name.get(list.clone())
-            .is_some_and(|list| list.chars().count() > 1)
-    });
-    lists.into_iter().max_by_key(Range::len)
+    pairs
 }
 
 #[cfg(test)]
