@@ -106,8 +106,7 @@ impl FileProvider for Process {
     }
 
     fn other_file(&self, mapping: &Mapping) -> Option<File> {
-        let opened = self.open_mapped_file(mapping).ok()?;
-        (opened.identity == FileIdentity::Same).then_some(opened.file)
+        crate::same_file(self.reader(), mapping)
     }
 }
 

@@ -67,7 +67,7 @@ pub use live::{
     TracedCommand,
 };
 pub use mapped_file::{
-    FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped,
+    FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped, same_file,
 };
 pub use module_folders::ModuleFolders;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

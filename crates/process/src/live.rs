@@ -263,6 +263,11 @@ impl Process {
         self.stopped()
     }
 
+    /// A thread that has not ended: the first one may have.
+    pub(crate) fn reader(&self) -> u32 {
+        self.reader.unsigned_abs()
+    }
+
     /// Opens the file behind a mapping, and tells whether it still is the mapped one.
     ///
     /// # Errors

@@ -64,6 +64,15 @@ pub fn mapped_files(
     candidates(pid, mapping).map(|(_, opened)| opened)
 }
 
+/// The file behind a mapping, at its beginning; `None` unless it is certainly the mapped one. The
+/// process need not be attached to.
+#[must_use]
+pub fn same_file(pid: u32, mapping: &Mapping) -> Option<File> {
+    let mut opened = mapped_files(pid, mapping).filter_map(Result::ok);
+    let same = opened.find(|opened| opened.identity == FileIdentity::Same)?;
+    Some(same.file)
+}
+
 /// The routes to the file behind a mapping.
 fn routes(pid: i32, mapping: &Mapping) -> impl Iterator<Item = (FileRoute, PathBuf)> + use<> {
     let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);

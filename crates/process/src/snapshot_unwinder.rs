@@ -402,7 +402,11 @@ impl<'p> SnapshotUnwinder<'p> {
     fn registered_code(&self) -> BTreeMap<RuntimeAddr, (RuntimeAddr, OpenResult)> {
         let memory = self.snapshot.current_memory();
         let descriptors = self.mappings_of_files().filter_map(|mapping| {
-            let file = self.files.file(mapping).ok()?;
+            let opened = self.opened.borrow().get(&self.file_id(mapping)).cloned();
+            let file = match opened {
+                Some(module) => Arc::clone(&module.file),
+                None => Arc::new(self.files.file(mapping).ok()?),
+            };
             let descriptor = file.variable(jit_interface::DESCRIPTOR)?;
             let bias = file.load_bias(&self.segment_mapping(mapping))?;
             Some(bias.to_runtime(descriptor))

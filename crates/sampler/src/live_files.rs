@@ -13,6 +13,7 @@ use unspool_process::file_provider::FileProblem;
 use unspool_process::maps::{Mapping, Mappings};
 use unspool_process::{
     FileIdentity, FileRoute, MappedFile, mapped_files, mapped_state, open_mapped, read_memory,
+    same_file,
 };
 use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Memory, RuntimeAddr, Unreadable};
@@ -165,9 +166,7 @@ impl MappedFileFinder for LiveFiles {
     }
 
     fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File> {
-        let is_mapped = |opened: &MappedFile| opened.identity == FileIdentity::Same;
-        let mut opened = mapped_files(pid, mapping).filter_map(Result::ok);
-        Some(opened.find(is_mapped)?.file)
+        same_file(pid, mapping)
     }
 
     fn jit_process(&mut self, pid: u32) -> Option<JitProcess> {
