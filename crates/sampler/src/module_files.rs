@@ -90,8 +90,10 @@ pub struct LocatedFile {
     pub root: Option<Arc<ProcessRoot>>,
 }
 
-/// Identifies a mapped file. Its name and build ID alone do not: a process may have other mounts,
-/// with another file that has both.
+/// What identifies a mapped file. Its name and build ID alone do not: a process may have other
+/// mounts, with another file that has both.
+///
+/// One file has several keys: the kernel's records have its build ID, `/proc` its device and inode.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     name: Option<OsString>,
@@ -154,6 +156,8 @@ pub struct ModuleFiles {
     /// The functions whose arguments are recorded.
     filter: Option<Arc<ArgumentFilter>>,
     opened: HashMap<FileKey, Arc<ModuleFile>>,
+    /// The same files, by their names and what was opened.
+    by_state: HashMap<(Option<OsString>, FileState), Arc<ModuleFile>>,
     next: u32,
 }
 
@@ -189,6 +193,7 @@ impl ModuleFiles {
             filter: None,
             store: Arc::new(store),
             opened: HashMap::new(),
+            by_state: HashMap::new(),
             next: 0,
         }
     }
@@ -247,16 +252,18 @@ impl ModuleFiles {
             return Ok(Arc::clone(file));
         }
         let found = self.finder.file(pid, mapping, build_id)?;
-        let opened = || found.file.state().map(Distinction::State);
+        let state = found.file.state();
         let key = FileKey {
             distinction: key
                 .distinction
                 .filter(|known| *known == Distinction::Name)
-                .or_else(opened),
+                .or(state.map(Distinction::State)),
             ..key
         };
-        if let Some(file) = self.opened.get(&key) {
+        let by_state = state.map(|state| (mapping.name.clone(), state));
+        if let Some(file) = by_state.as_ref().and_then(|same| self.by_state.get(same)) {
             self.load_table(file);
+            self.opened.insert(key, Arc::clone(file));
             return Ok(Arc::clone(file));
         }
         let (elf, root) = (Arc::new(found.file), found.root);
@@ -299,6 +306,8 @@ impl ModuleFiles {
             file.run_native(&self.store);
         }
         self.opened.insert(key, Arc::clone(&file));
+        self.by_state
+            .extend(by_state.map(|same| (same, Arc::clone(&file))));
         Ok(file)
     }
 }
@@ -348,7 +357,7 @@ mod tests {
             build_id: Option<BuildId>,
         ) -> Result<LocatedFile, FileProblem> {
             let file = ElfFile::open(self.path(pid))?;
-            assert_eq!(file.build_id(), build_id);
+            assert!(build_id.is_none_or(|id| file.build_id() == Some(id)));
             Ok(LocatedFile { file, root: None })
         }
 
@@ -427,15 +436,17 @@ mod tests {
             };
             let store = Store::new(None, None, None);
             let mut files = ModuleFiles::without_compiler(Box::new(processes), store);
+            let mut opened = HashMap::new();
             for _ in 0..30 {
                 let pid = random(9);
                 let (id, content) = contents[usize::from(pid)];
-                let build_id = BuildId::new(&[id, 1, 2, 3]);
-                let file = files.open(u32::from(pid), mapping, build_id).unwrap();
+                // Records have the build ID, `/proc` has not.
+                let known = [None, BuildId::new(&[id, 1, 2, 3])][usize::from(random(2))];
+                let file = files.open(u32::from(pid), mapping, known).unwrap();
                 assert_eq!(file.tables.file().bytes(), elf(id, content));
+                let first = opened.entry(pid).or_insert_with(|| Arc::clone(&file));
+                assert!(Arc::ptr_eq(first, &file));
             }
-            // Here, each process has its own file, which is opened once.
-            assert!(files.opened.len() <= contents.len());
         }
         fs::remove_dir_all(folder).unwrap();
     }

@@ -87,6 +87,10 @@ impl Processes {
                     MmapFile::BuildId(id) => BuildId::new(id),
                     _ => None,
                 };
+                // The record is of one mapping: an unknown process has others.
+                if !self.spaces.contains_key(&mapped.pid) {
+                    self.read_space(mapped.pid);
+                }
                 let mapping = self.with_object(mapped.pid, mapping(mapped));
                 self.note_dump(mapped.pid, &mapping);
                 self.map(mapped.pid, &mapping, build_id);
@@ -341,5 +345,50 @@ fn mapping(mmap: &MmapRecord<'_>) -> Mapping {
         name: is_named.then(|| OsStr::from_bytes(name).to_owned()),
         deleted,
         by_object: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process;
+
+    use unspool_perf_events::CpuMode;
+    use unspool_table_store::Store;
+
+    use super::*;
+    use crate::live_files::LiveFiles;
+
+    /// Records may begin, or begin again after a loss, with a mapping of a process that has others.
+    #[test]
+    fn a_mapping_of_an_unknown_process_does_not_hide_its_others() {
+        let files = Box::new(LiveFiles::default());
+        let files = ModuleFiles::without_compiler(files, Store::new(None, None, None));
+        let mut processes = Processes::new(Abi::X86_64, files);
+        let added = RuntimeAddr(0x1000_0000);
+        let code = RuntimeAddr(added_mapping as *const () as u64);
+        for _ in 0..2 {
+            processes.note(&Record::Mmap(added_mapping(added)));
+            let space = processes.space(process::id());
+            let (name, _) = space.mapped(code).unwrap();
+            let name = name.map(OsStr::from_bytes).unwrap();
+            assert_eq!(name, env::current_exe().unwrap());
+            assert_eq!(space.mapped(added), Some((None, 0)));
+            processes.forget();
+        }
+    }
+
+    fn added_mapping(start: RuntimeAddr) -> MmapRecord<'static> {
+        MmapRecord {
+            pid: process::id(),
+            tid: process::id(),
+            mode: CpuMode::User,
+            start: start.0,
+            size: 4096,
+            offset: 0,
+            file: MmapFile::Unknown,
+            is_executable: true,
+            name: b"//anon",
+        }
     }
 }

@@ -17,7 +17,7 @@ use unspool_profile::{
 };
 use unspool_sampler::{
     HandOver, RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, UnwindEngine,
-    import,
+    WalkCounts, import,
 };
 use unspool_table_store::{EMBEDDED_SECTION, Store, TableSource, compile};
 use unspool_testing::{Finish as _, command, tool};
@@ -330,6 +330,14 @@ fn every_stack_of_a_command_is_the_one_that_it_has() {
     assert_stacks(&program, &profile, 30);
 }
 
+/// Nine of ten walks are complete, but for those before the process was known: on a machine with
+/// much to do, that takes a while.
+fn assert_walked(counts: &WalkCounts) {
+    let known = counts.all() - counts.count(HandOver::UnknownProcess);
+    assert!(counts.complete > 20, "{counts:?}");
+    assert!(counts.complete * 10 >= known * 9, "{counts:?}");
+}
+
 /// 786 frames, of which the copied part of the stack has fewer than half.
 #[test]
 #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]
@@ -340,10 +348,13 @@ fn stacks_are_walked_in_the_kernel() {
         let (summary, profile) = record_with(store_for(&program), "walked", target, in_kernel());
         assert_stacks(&program, &profile, depth);
         let walks = summary.walks.unwrap();
-        let (complete, all) = (walks.counts.complete, walks.counts.all());
-        assert!(complete * 100 >= all * 90, "{walks:?}");
-        // Only of the first samples, which come before the process is known.
-        assert!(summary.completeness.spliced * 50 <= all, "{walks:?}");
+        assert_walked(&walks.counts);
+        let spliced = summary.completeness.spliced;
+        let unknown = walks.counts.count(HandOver::UnknownProcess);
+        assert!(
+            spliced.saturating_sub(unknown) * 50 <= walks.counts.all(),
+            "{walks:?}"
+        );
         assert_eq!((walks.missed, walks.outdated), (0, 0));
     }
 }
@@ -401,7 +412,7 @@ fn waiting_threads_are_walked_in_the_kernel() {
         assert!(sample.end.is_root(), "{:?}", sample.end);
     }
     let counts = summary.walks.unwrap().counts;
-    assert!(counts.complete * 100 >= counts.all() * 90, "{counts:?}");
+    assert_walked(&counts);
     assert!(counts.samples * 2 < counts.all(), "{counts:?}");
 }
 
@@ -413,8 +424,7 @@ fn processes_with_a_thousand_mappings_are_walked_in_the_kernel() {
     let name = "walked_mappings";
     let (summary, profile) = record_with(store_for(&program), name, target, in_kernel());
     assert_stacks(&program, &profile, 5);
-    let counts = summary.walks.unwrap().counts;
-    assert!(counts.complete * 100 >= counts.all() * 80, "{counts:?}");
+    assert_walked(&summary.walks.unwrap().counts);
 }
 
 /// Its maker has embedded it, and nobody has compared it with the file's own table.
