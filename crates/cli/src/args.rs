@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod ctf;
+pub(crate) mod habits;
 pub(crate) mod profiles;
 pub(crate) mod programs;
 pub(crate) mod tables;

@@ -42,7 +42,10 @@ fn as_unspool() -> anyhow::Result<ExitCode> {
     let parsed = CommandLine::grouped(false).try_get_matches();
     match parsed.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(arguments) => run(&arguments.command),
-        Err(usage) if usage.use_stderr() => usage.exit(),
+        Err(mut usage) if usage.use_stderr() => {
+            args::habits::explain(&mut usage);
+            usage.exit()
+        }
         Err(help) => Ok(output::help(&help).map(|()| ExitCode::SUCCESS)?),
     }
 }

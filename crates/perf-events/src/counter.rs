@@ -119,7 +119,11 @@ impl EventAttr {
         attr.set_disabled(1);
         attr.set_inherit(self.inherits.into());
         attr.set_enable_on_exec(self.from_exec.into());
-        attr.set_exclude_kernel((!self.with_kernel).into());
+        let modifiers = self.event.modifiers();
+        let without_kernel = !self.with_kernel || modifiers.without_kernel;
+        attr.set_exclude_kernel(without_kernel.into());
+        attr.set_exclude_user(modifiers.without_user.into());
+        attr.set_precise_ip(modifiers.precision.into());
         attr.set_exclude_hv(1);
         attr.set_exclude_callchain_user((!self.with_frame_pointers).into());
         attr.set_exclude_callchain_kernel((!self.with_kernel).into());

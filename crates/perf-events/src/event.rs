@@ -9,12 +9,41 @@ use std::str::FromStr;
 use perf_event_open_sys::bindings as abi;
 use unspool_host::Remedy;
 
-/// An event, by its name in `perf list`.
+/// An event, by its name in `perf list`, with perf's modifiers `u`, `k` and `p` after a colon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfEvent {
     name: String,
     kind: u32,
     config: u64,
+    modifiers: Modifiers,
+}
+
+/// The letters after an event's name, as in `cycles:upp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Modifiers {
+    /// It does not count in the kernel: `u` without `k`.
+    pub(crate) without_kernel: bool,
+    /// It does not count in user mode: `k` without `u`.
+    pub(crate) without_user: bool,
+    /// How close to the event the sampled address is, from 0 to 3: the number of `p`.
+    pub(crate) precision: u8,
+}
+
+impl Modifiers {
+    /// `None` if they are none, or others.
+    fn parse(letters: &str) -> Option<Modifiers> {
+        let precision = letters.bytes().filter(|letter| *letter == b'p').count();
+        let is_known = |letter| matches!(letter, b'u' | b'k' | b'p');
+        if letters.is_empty() || precision > 3 || !letters.bytes().all(is_known) {
+            return None;
+        }
+        let [user, kernel] = ['u', 'k'].map(|mode| letters.contains(mode));
+        Some(Modifiers {
+            without_kernel: user && !kernel,
+            without_user: kernel && !user,
+            precision: u8::try_from(precision).ok()?,
+        })
+    }
 }
 
 /// Why a name does not denote an event.
@@ -229,6 +258,7 @@ impl PerfEvent {
             name: name.to_owned(),
             kind,
             config,
+            modifiers: Modifiers::default(),
         }
     }
 
@@ -244,6 +274,10 @@ impl PerfEvent {
 
     pub(crate) fn config(&self) -> u64 {
         self.config
+    }
+
+    pub(crate) fn modifiers(&self) -> Modifiers {
+        self.modifiers
     }
 
     /// Whether it counts nanoseconds.
@@ -300,6 +334,16 @@ impl FromStr for PerfEvent {
     fn from_str(name: &str) -> Result<PerfEvent, EventNameError> {
         if let Some((_, kind, config)) = EVENT_NAMES.iter().find(|(known, ..)| *known == name) {
             return Ok(PerfEvent::named(name, *kind, (*config).into()));
+        }
+        if let Some((event, letters)) = name.rsplit_once(':')
+            && let Some(modifiers) = Modifiers::parse(letters)
+        {
+            let event: PerfEvent = event.parse()?;
+            return Ok(PerfEvent {
+                name: name.to_owned(),
+                modifiers,
+                ..event
+            });
         }
         if let Some((system, point)) = name.split_once(':') {
             return PerfEvent::tracepoint(name, system, point);

@@ -275,6 +275,8 @@ pub struct Recording {
     signals: Signals,
     options: RecordOptions,
     command: Option<PausedCommand>,
+    /// Whether the command is the target: its start begins the recording.
+    is_of_command: bool,
     watched: Vec<OwnedFd>,
     walk: Option<KernelWalk>,
     /// The limitations to report to the user.
@@ -320,9 +322,10 @@ impl Recording {
             }
             RecordTarget::Everything => whom.push(EventTarget::Everyone),
         }
+        let is_of_command = held.is_some();
         let scope = EventScope {
             target: &whom,
-            from_exec: held.is_some(),
+            from_exec: is_of_command,
         };
         let events = Events::open(&options, scope, &mut notices)?;
         let walk = |sample| KernelWalk::start(&events, sample);
@@ -347,8 +350,24 @@ impl Recording {
             signals,
             options,
             command: held,
+            is_of_command,
             watched,
             notices,
+        })
+    }
+
+    /// Records a target other than a command for as long as this command runs. It is created, and
+    /// does not run yet.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Launch`] if it cannot be run.
+    pub fn during(self, command: Command) -> Result<Recording, RecordError> {
+        let begun = PausedCommand::spawn(command, &self.signals).map_err(RecordError::Launch)?;
+        Ok(Recording {
+            watched: vec![sys::open_pidfd(begun.pid).map_err(RecordError::System)?],
+            command: Some(begun),
+            ..self
         })
     }
 
@@ -444,13 +463,11 @@ impl Recording {
         );
         let processes = Processes::new(Abi::HOST, files);
         let started = Instant::now();
-        let child = match self.command {
-            Some(held) => Some(held.resume().map_err(RecordError::Launch)?),
-            None => {
-                self.events.enable()?;
-                None
-            }
-        };
+        if !self.is_of_command {
+            self.events.enable()?;
+        }
+        let child = self.command.map(PausedCommand::resume);
+        let child = child.transpose().map_err(RecordError::Launch)?;
         Ok(RecordLoop {
             polled: self.events.files().map(|_| true).collect(),
             signals: self.signals,
@@ -459,6 +476,7 @@ impl Recording {
             child,
             until: self.options.duration.map(|duration| started + duration),
             inherits: self.options.inherits,
+            is_of_command: self.is_of_command,
             started,
             last_flush: started,
             failure: None,
@@ -515,6 +533,8 @@ struct RecordLoop<W: Write> {
     watched: Vec<OwnedFd>,
     is_watching: bool,
     child: Option<Child>,
+    /// Whether the command is the target.
+    is_of_command: bool,
     inherits: bool,
     started: Instant,
     until: Option<Instant>,
@@ -683,7 +703,8 @@ impl<W: Write> RecordLoop<W> {
             Some(child) => child.try_wait().map_err(RecordError::System)?,
             None => None,
         };
-        let going_on = if self.inherits && self.has_ended() {
+        let is_beside = self.child.is_some() && !self.is_of_command;
+        let going_on = if self.inherits && self.has_ended() && !is_beside {
             self.writer.still_running()
         } else {
             Vec::new()

@@ -50,6 +50,13 @@ pub(crate) struct ReportArgs {
     /// perf's spelling of FILE.
     #[arg(short, long, value_name = "FILE", hide = true, conflicts_with = "file")]
     pub(crate) input: Option<PathBuf>,
+    /// perf's options that ask for what is printed anyway.
+    #[arg(long, hide = true)]
+    pub(crate) stdio: bool,
+    #[arg(long, hide = true)]
+    pub(crate) no_children: bool,
+    #[arg(short = 'g', hide = true)]
+    pub(crate) with_tree: bool,
     /// What to list.
     #[arg(long = "by", value_name = "BY", value_enum, default_value = "function")]
     pub(crate) group: ReportGroup,
@@ -78,7 +85,7 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) source_args: SourceArgs,
     /// Leave out of the text what has less than this share of the weight, in percent.
-    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
+    #[arg(long, alias = "percent-limit", value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
     // Must be last: options after it would be listed among its filters.
     #[command(flatten)]
@@ -165,10 +172,10 @@ pub(crate) struct Filters {
     #[arg(long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
     /// Only samples of this thread, by name or ID; can be repeated.
-    #[arg(long, value_name = "THREAD")]
+    #[arg(long, aliases = ["comm", "comms", "tid"], value_name = "THREAD")]
     pub(crate) thread: Vec<String>,
     /// Only samples of this process, by name or ID; can be repeated.
-    #[arg(long, value_name = "PROCESS")]
+    #[arg(long, alias = "pid", value_name = "PROCESS")]
     pub(crate) process: Vec<String>,
     /// Only samples taken this many seconds after the start, or later.
     #[arg(long, alias = "from", value_name = "SECONDS", value_parser = parse_seconds)]
@@ -177,7 +184,7 @@ pub(crate) struct Filters {
     #[arg(long, alias = "to", value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) until: Option<Duration>,
     /// Only samples with a frame in this module, by its file name.
-    #[arg(long, value_name = "MODULE")]
+    #[arg(long, aliases = ["dso", "dsos"], value_name = "MODULE")]
     pub(crate) module: Option<String>,
     /// Only samples with a function that matches this regular expression.
     #[arg(long, value_name = "REGEX")]
@@ -221,9 +228,13 @@ pub(crate) enum ReportFormat {
 /// What is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportGroup {
+    #[value(aliases = ["symbol", "sym"])]
     Function,
+    #[value(alias = "dso")]
     Module,
+    #[value(aliases = ["comm", "tid"])]
     Thread,
+    #[value(alias = "pid")]
     Process,
     /// What threads off a CPU wait for (`unspool record --off-cpu`).
     Wait,
@@ -233,6 +244,7 @@ pub(crate) enum ReportGroup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     /// The greatest own weight first.
+    #[value(alias = "overhead")]
     Own,
     /// The greatest total weight first.
     Total,

@@ -29,13 +29,14 @@ use super::{Format, TableFormArg, parse_count, parse_seconds};
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool record [OPTIONS] CMD...
-       unspool record [OPTIONS] --pid PID,...
-       unspool record [OPTIONS] --all")]
+       unspool record [OPTIONS] --pid PID,... [CMD...]
+       unspool record [OPTIONS] --all [CMD...]")]
 #[command(after_help = "\
 Examples:
   unspool record ./app --flag          run a command
   unspool record -p 1234 -d 10         a running process, for ten seconds
   unspool record -a -d 5               all processes (as root)
+  unspool record -a sleep 5            all processes, until a command ends
   unspool record -F 4999 ./app         more samples a second; -F max for the most
   unspool record --off-cpu ./app       where it waits, too
   unspool record --args serve:path ./app
@@ -46,6 +47,8 @@ Examples:
   unspool report                       show what was recorded")]
 pub(crate) struct RecordArgs {
     /// The command to run, with its arguments.
+    ///
+    /// With --pid or --all, these are recorded while the command runs.
     #[arg(trailing_var_arg = true, value_name = "CMD", required_unless_present_any = ["pid", "all"])]
     pub(crate) cmd: Vec<OsString>,
     /// Record these running processes.
@@ -57,6 +60,8 @@ pub(crate) struct RecordArgs {
     /// The event that is sampled, by its name in `perf list`.
     ///
     /// The default is the processor's cycles, or its clock on a machine that does not count cycles.
+    /// As for perf, `cycles:u` counts in user mode only, `cycles:k` in the kernel only, and each `p`
+    /// asks for a more precise address.
     #[arg(short, long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
     /// Samples a second on each processor; `max` for as many as the kernel allows.
@@ -129,6 +134,13 @@ pub(crate) struct RecordArgs {
     /// perf's option, which asks for stacks of a kind.
     #[arg(long, hide = true, value_name = "MODE")]
     pub(crate) call_graph: Option<OsString>,
+}
+
+impl RecordArgs {
+    /// Whether the command is what is recorded.
+    pub(crate) fn is_of_command(&self) -> bool {
+        self.pid.is_empty() && !self.all
+    }
 }
 
 /// Where stacks are walked.

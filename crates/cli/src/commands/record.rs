@@ -37,10 +37,6 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        args.cmd.is_empty() || (args.pid.is_empty() && !args.all),
-        "--pid and --all run no command: leave it out; `-d SECONDS` ends the recording"
-    );
     if let (true, Ok(output)) = (args.view, unspool_files::metadata(&args.output))
         && let Some(kind) = FileKind::new(output.file_type())
     {
@@ -77,7 +73,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if let Some(wanted) = &options.arguments {
         prepare(wanted, args, &store);
     }
-    let recording = match Recording::prepare(target(args), options) {
+    let recording = match prepared(args, options) {
         Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
         prepared => prepared?,
     };
@@ -161,7 +157,8 @@ fn prepare(filter: &ArgumentFilter, args: &RecordArgs, store: &Store) {
     if store.cache_folder().is_none() {
         return;
     }
-    let of_command = args.cmd.first().and_then(|name| program(name));
+    let command = args.cmd.first().filter(|_| args.is_of_command());
+    let of_command = command.and_then(|name| program(name));
     let of_processes = args.pid.iter().map(|pid| format!("/proc/{pid}/exe").into());
     for path in of_command.into_iter().chain(of_processes) {
         // A script is not an ELF file; running the command reports other problems.
@@ -189,15 +186,23 @@ fn status(summary: &RecordSummary) -> ExitCode {
     }
 }
 
-fn target(args: &RecordArgs) -> RecordTarget {
-    match args.cmd.split_first() {
-        Some((program, arguments)) => {
-            let mut command = Command::new(program);
-            command.args(arguments);
-            RecordTarget::Command(command)
+fn prepared(args: &RecordArgs, options: RecordOptions) -> Result<Recording, RecordError> {
+    let command = args.cmd.split_first().map(|(program, arguments)| {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command
+    });
+    let target = if args.all {
+        RecordTarget::Everything
+    } else {
+        RecordTarget::Processes(args.pid.clone())
+    };
+    match command {
+        Some(command) if args.is_of_command() => {
+            Recording::prepare(RecordTarget::Command(command), options)
         }
-        None if args.all => RecordTarget::Everything,
-        None => RecordTarget::Processes(args.pid.clone()),
+        Some(command) => Recording::prepare(target, options)?.during(command),
+        None => Recording::prepare(target, options),
     }
 }
 
@@ -231,7 +236,7 @@ fn meta(args: &RecordArgs) -> Meta {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let command = args.cmd.iter();
+    let command = args.cmd.iter().filter(|_| args.is_of_command());
     Meta {
         command: command
             .map(|word| word.to_string_lossy().into_owned())

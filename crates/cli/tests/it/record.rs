@@ -578,9 +578,55 @@ fn recordings_that_cannot_be() {
     let output = command.args(["record", "app"]).current_dir(&here).output();
     let said = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(said.ends_with(": ./app is in this folder\n"), "{said}");
-    let (output, said) = typed(&here, &["--all", "sleep", "1"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("`-d SECONDS` ends the recording"), "{said}");
+}
+
+/// With `-p`, a command says how long; its status is passed on.
+#[test]
+fn a_process_for_as_long_as_a_command_runs() {
+    let folder = Folder::new();
+    let mut target = command("sh").args(["-c", "while :; do :; done"]).spawn();
+    let target = target.as_mut().unwrap();
+    let pid = target.id().to_string();
+    let spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 3";
+    let (output, said) = typed(&folder, &["-p", &pid, "sh", "-c", spin]);
+    target.kill().unwrap();
+    target.wait().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let profile = fs::read(folder.join("unspool.prof")).unwrap();
+    let profile = Profile::read(profile.as_slice()).unwrap();
+    let processes: Vec<_> = profile
+        .processes()
+        .iter()
+        .map(|process| process.pid)
+        .collect();
+    assert_eq!(processes, [target.id()]);
+    assert!(profile.samples().len() > 20 && profile.meta().command.is_empty());
+}
+
+/// Five libraries without symbols have two notices fewer, and one remedy.
+#[test]
+fn stripped_files_are_named_up_to_three() {
+    let folder = Folder::new();
+    let library = "volatile int n; static __attribute__((noinline)) void spin(void) {
+        for (n = 0; n < 60000000; n++); } void SPIN(void) { spin(); n++; }";
+    folder.write("library.c", library);
+    let (mut main, mut libraries) = (String::new(), String::new());
+    for n in 0..5 {
+        let words = format!("-s -O1 -shared -fPIC -DSPIN=spin{n} -o lib{n}.so library.c");
+        folder.tool("gcc", &words);
+        main += &format!("void spin{n}(void); ");
+        libraries += &format!(" ./lib{n}.so");
+    }
+    let calls: String = (0..5).map(|n| format!("spin{n}(); ")).collect();
+    folder.write("main.c", format!("{main} int main(void) {{ {calls} }}"));
+    folder.tool("gcc", &format!("-o program main.c{libraries}"));
+    typed(&folder, &["./program"]);
+    let mut command = unspool();
+    let report = command.arg("report").env_remove("DEBUGINFOD_URLS");
+    let said = report.current_dir(&folder).finish().err;
+    assert_eq!(said.matches("so: it is stripped").count(), 3, "{said}");
+    assert!(said.contains("2 more files are stripped\n"), "{said}");
+    assert_eq!(said.matches("set DEBUGINFOD_URLS").count(), 1, "{said}");
 }
 
 /// A command that exits before a sample is taken.

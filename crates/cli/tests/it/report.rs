@@ -239,6 +239,38 @@ fn lists_in_the_order_that_is_asked_for() {
     assert_eq!(names(&["--by", "process"]), ["profiled"]);
 }
 
+/// perf's words mean what they mean there, or a message says what is meant.
+#[test]
+fn what_users_of_perf_type() {
+    let (_folder, _, profile) = recorded();
+    let report = |words: &[&str]| clean(&[&["report"], words, &[&*profile]].concat());
+    let accepted = report(&["-g", "--stdio", "--no-children", "--percent-limit", "2"]);
+    assert_eq!(accepted, report(&["--min-percent", "2"]));
+    assert_eq!(report(&["--by", "dso"]), report(&["--by", "module"]));
+    assert_eq!(
+        report(&["--comm", "profiled"]),
+        report(&["--thread", "profiled"])
+    );
+    let explained = [
+        ("top", "`unspool record --live -p PID`"),
+        ("bt", "`unspool stack PID`"),
+        (
+            "flamegraph",
+            "`unspool report --format flamegraph -o flame.svg`",
+        ),
+        ("report --children", "`--sort total`"),
+        ("report --sort symbol,dso", "`--by` chooses what is listed"),
+        ("report --top=5", "`--min-percent PERCENT`"),
+    ];
+    for (typed, meant) in explained {
+        let output = unspool(&typed.split(' ').collect::<Vec<_>>());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(said.matches("tip: ").count(), 1, "{said}");
+        assert!(said.contains(&format!("tip: {meant}")), "{said}");
+    }
+}
+
 /// Without a named file, the recordings in the folder are used, unspool's first.
 #[test]
 fn recordings_that_are_not_named() {

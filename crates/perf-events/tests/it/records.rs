@@ -287,6 +287,13 @@ fn refusals_say_what_to_do() {
             .contains("cpu-clock")
     );
     assert!("../x:y".parse::<PerfEvent>().is_err());
+    for unknown in ["cycles:", "cycles:x", "cycles:pppp", "nothing:u", ":u"] {
+        assert!(unknown.parse::<PerfEvent>().is_err(), "{unknown}");
+    }
+    assert_eq!(
+        "cycles:ppp".parse::<PerfEvent>().unwrap().name(),
+        "cycles:ppp"
+    );
 }
 
 fn layouts() -> impl Strategy<Value = SampleFormat> {

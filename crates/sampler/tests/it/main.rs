@@ -427,6 +427,37 @@ fn processes_with_a_thousand_mappings_are_walked_in_the_kernel() {
     assert_walked(&summary.walks.unwrap().counts);
 }
 
+/// `u` and `k` after an event's name, for a command that works in both modes.
+#[test]
+#[ignore = "needs CAP_PERFMON: cargo xtask root"]
+fn events_count_in_one_mode() {
+    let both = "dd if=/dev/zero of=/dev/null bs=64k count=40000 2>/dev/null; \
+                i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    for (event, in_kernel) in [("cpu-clock:u", false), ("cpu-clock:k", true)] {
+        let mut command = command("sh");
+        command.args(["-c", both]);
+        let options = RecordOptions {
+            event: Some(event.parse().unwrap()),
+            ..options()
+        };
+        let (_, profile) = record(event, RecordTarget::Command(command), options);
+        assert_eq!(profile.meta().event.name, event);
+        let innermost = |sample: &ProfileSample| {
+            let mut frames = profile.stacks().frames(sample.stack);
+            frames
+                .next()
+                .and_then(|id| profile.frame(id))
+                .unwrap()
+                .evidence
+        };
+        let samples = profile.samples();
+        assert!(samples.len() > 20, "{event}: {}", samples.len());
+        let other =
+            |sample: &&ProfileSample| (innermost(sample) == FrameEvidence::Kernel) != in_kernel;
+        assert_eq!(samples.iter().filter(other).count(), 0, "{event}");
+    }
+}
+
 /// Its maker has embedded it, and nobody has compared it with the file's own table.
 #[test]
 #[ignore = "needs CAP_BPF and Linux 6.9: cargo xtask root"]

@@ -138,7 +138,7 @@ impl<'a> RecordReport<'a> {
                 "it neither ran nor woke up while it was recorded".to_owned(),
                 "`unspool stack PID` shows where it is now",
             ),
-            (None, false) if !self.args.cmd.is_empty() => (
+            (None, false) if self.args.is_of_command() => (
                 format!(
                     "the command used the processor too briefly, in {:.1} s",
                     summary.elapsed.as_secs_f64()
@@ -171,9 +171,10 @@ impl<'a> RecordReport<'a> {
             lost => format!(", {} lost", GroupedDigits(lost)),
         };
         self.notice(&format_args!(
-            "{}: {} samples in {:.1} s{lost}",
+            "{}: {} sample{} in {:.1} s{lost}",
             self.args.output.display(),
             GroupedDigits(completeness.samples()),
+            if completeness.samples() == 1 { "" } else { "s" },
             summary.elapsed.as_secs_f64(),
         ));
         if completeness.samples() > 0 {

@@ -1,12 +1,16 @@
 //! The names of a profile's functions, and notices about files without.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
 
 use unspool_profile::{CodeLocation, ModuleKind, Profile, ProfileNames};
-use unspool_symbols::{LookupEvent, NameDetail, Symbolizer};
+use unspool_symbols::{LookupEvent, NameDetail, SymbolProblem, Symbolizer};
 
 use crate::output;
+
+/// The most files that are named because they are stripped, or gone.
+const MAX_FILES_NAMED: usize = 3;
 
 /// Looks up all code locations.
 pub(in crate::commands) fn look_up_names(profile: &Profile, detail: NameDetail) -> ProfileNames {
@@ -14,20 +18,48 @@ pub(in crate::commands) fn look_up_names(profile: &Profile, detail: NameDetail) 
     let found =
         ProfileNames::look_up_frames(profile, profile.frames(), &symbolizer, &report_download);
     let gone: HashSet<usize> = without_files(profile, &found).collect();
-    let modules = found.modules().iter().zip(profile.modules());
-    for (number, (named, module)) in modules.enumerate() {
-        let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);
-        if gone.contains(&number) {
-            let path = module.path.display();
-            output::notice(&format_args!(
-                "{path}: the recorded file is gone: functions have the names kept while recording, without lines"
-            ));
-            continue;
-        }
-        let problems = named.problems().iter().filter(|_| has_file);
-        problems.for_each(|problem| output::notice(problem));
+    let modules = || (found.modules().iter().zip(profile.modules())).enumerate();
+    let paths = modules().filter(|(number, _)| gone.contains(number));
+    for (_, (_, module)) in paths.take(MAX_FILES_NAMED) {
+        output::notice(&format_args!(
+            "{}: the recorded file is gone: functions have the names kept while recording, without lines",
+            module.path.display()
+        ));
     }
+    notice_others(gone.len(), "recorded files are gone");
+    let mut stripped = Vec::new();
+    for (_, (named, module)) in modules().filter(|(number, _)| !gone.contains(number)) {
+        let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);
+        for problem in named.problems().iter().filter(|_| has_file) {
+            match problem {
+                SymbolProblem::Stripped { unnamed, .. } => stripped.push((unnamed, problem)),
+                _ => output::notice(problem),
+            }
+        }
+    }
+    notice_stripped(stripped);
     found
+}
+
+/// Names the stripped files that lack the most names, and says once where names can be had.
+fn notice_stripped(mut stripped: Vec<(&usize, &SymbolProblem)>) {
+    stripped.sort_by_key(|(unnamed, _)| Reverse(*unnamed));
+    for (_, problem) in stripped.iter().take(MAX_FILES_NAMED) {
+        output::notice(problem);
+    }
+    notice_others(stripped.len(), "files are stripped");
+    if !stripped.is_empty() && std::env::var_os("DEBUGINFOD_URLS").is_none() {
+        output::notice(
+            &"for names in stripped files: install their debug packages, or set DEBUGINFOD_URLS to a \
+              server of debug files (docs/guide.md)",
+        );
+    }
+}
+
+fn notice_others(all: usize, what: &str) {
+    if all > MAX_FILES_NAMED {
+        output::notice(&format_args!("{} more {what}", all - MAX_FILES_NAMED));
+    }
 }
 
 /// The modules without a file that have names kept while recording, by index.
