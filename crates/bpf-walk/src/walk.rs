@@ -162,6 +162,29 @@ impl HandOver {
             HandOver::RingFull => "ring-full",
         }
     }
+
+    /// What it means, as the end of a sentence.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        match self {
+            HandOver::NoUserStack => "the thread has no user stack",
+            HandOver::Compat => "the thread does not run 64-bit code",
+            HandOver::UnknownProcess => "the process was not known yet",
+            HandOver::ReplacedCode => "the process had replaced code lately",
+            HandOver::NoRoom => "there is no room for the process' mappings",
+            HandOver::NoKernelFrames => "the kernel's own frames are not available",
+            HandOver::NoMapping => "the code has no compiled table there",
+            HandOver::NoRow => "the table has no row for the code",
+            HandOver::OtherRow => "the row is of no kind that is walked there",
+            HandOver::FunctionBorder => "a return address is at the border of a function",
+            HandOver::BadCfa => "the row does not fit the stack",
+            HandOver::Unreadable => "the stack was not in memory",
+            HandOver::ZeroReturnAddress => "a return address is zero",
+            HandOver::Limit => "there are too many frames",
+            HandOver::Deadline => "the walk takes too long",
+            HandOver::RingFull => "the walks were not read fast enough",
+        }
+    }
 }
 
 /// The numbers of the counters after those of hand-overs.

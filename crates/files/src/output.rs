@@ -19,7 +19,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::new_file::{NewFile, create_new};
+use crate::FileId;
+use crate::new_file::{NewFile, create_new, temporary_name};
 use crate::trust::is_our_owner;
 
 /// Another user's file is in the way in a sticky folder. The source of an [`io::Error`] of kind
@@ -293,8 +294,12 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub struct NewOutput {
     path: ResolvedPath,
+    given: PathBuf,
+    id: FileId,
     /// The new name of the previous file.
     moved_to: Option<PathBuf>,
+    /// What the file had been called whose name the previous one has. It is removed in the end.
+    replaced: Option<OsString>,
 }
 
 /// Creates a file that only its owner may read, which can be read while it is written. An existing
@@ -309,28 +314,26 @@ pub fn create(path: &Path) -> io::Result<(File, NewOutput)> {
     let target = resolve(path, LastLink::Follow);
     match target {
         Ok(target) if matches!(target.kind, EntryKind::Special | EntryKind::ProcLink) => {
-            return Ok((
-                target.open_special()?,
-                NewOutput {
-                    path: target,
-                    moved_to: None,
-                },
-            ));
+            let file = target.open_special()?;
+            let created = NewOutput::new(target, path, &file)?;
+            return Ok((file, created));
         }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let given = path;
     let path = resolve(given, LastLink::Keep)?;
-    let moved_to = match path.kind {
-        EntryKind::Nothing => None,
-        _ => {
-            path.rename(&path.name, &path.old_name())?;
-            Some(extended(given.as_os_str(), OLD_SUFFIX).into())
-        }
-    };
+    let (mut moved_to, mut replaced) = (None, None);
+    if path.kind != EntryKind::Nothing {
+        let (old, kept) = (path.old_name(), temporary_name(&path.old_name()));
+        replaced = path.rename(&old, &kept).is_ok().then_some(kept);
+        path.rename(&path.name, &old)?;
+        moved_to = Some(extended(given.as_os_str(), OLD_SUFFIX).into());
+    }
     let file = create_new(&path.folder, &path.name, Mode::from_raw_mode(0o600))?;
-    Ok((file, NewOutput { path, moved_to }))
+    let mut created = NewOutput::new(path, given, &file)?;
+    (created.moved_to, created.replaced) = (moved_to, replaced);
+    Ok((file, created))
 }
 
 /// The suffix of the previous file's name.
@@ -347,24 +350,61 @@ impl ResolvedPath {
 }
 
 impl NewOutput {
+    fn new(path: ResolvedPath, given: &Path, file: &File) -> io::Result<NewOutput> {
+        Ok(NewOutput {
+            path,
+            given: given.to_owned(),
+            id: FileId::new(&file.metadata()?),
+            moved_to: None,
+            replaced: None,
+        })
+    }
+
     /// The new name of the previous file.
     #[must_use]
     pub fn backup_path(&self) -> Option<&Path> {
         self.moved_to.as_deref()
     }
 
-    /// Undoes [`create`], for a recording that failed: the file is removed, and the previous one
-    /// gets its name back. A pipe or a device stays.
+    /// What the file is called now: [`create`] of another process may have renamed it.
+    #[must_use]
+    pub fn current_path(&self) -> PathBuf {
+        let old = PathBuf::from(extended(self.given.as_os_str(), OLD_SUFFIX));
+        let is_it =
+            |path: &Path| std::fs::metadata(path).is_ok_and(|found| FileId::new(&found) == self.id);
+        if !is_it(&self.given) && is_it(&old) {
+            old
+        } else {
+            self.given.clone()
+        }
+    }
+
+    /// Undoes [`create`], for a recording that failed: the file is removed, and the previous ones
+    /// get their names back. A pipe or a device stays.
     ///
     /// # Errors
     ///
     /// The file cannot be removed, or the previous one cannot be renamed back.
-    pub fn undo(&self) -> io::Result<()> {
+    pub fn undo(mut self) -> io::Result<()> {
         let entry = &self.path;
         match (entry.kind, &self.moved_to) {
-            (EntryKind::Special | EntryKind::ProcLink, _) => Ok(()),
-            (_, Some(_)) => entry.rename(&entry.old_name(), &entry.name),
-            (_, None) => Ok(unlinkat(&entry.folder, &entry.name, AtFlags::empty())?),
+            (EntryKind::Special | EntryKind::ProcLink, _) => return Ok(()),
+            (_, Some(_)) => entry.rename(&entry.old_name(), &entry.name)?,
+            (_, None) => unlinkat(&entry.folder, &entry.name, AtFlags::empty())?,
+        }
+        if let Some(replaced) = &self.replaced {
+            entry.rename(replaced, &entry.old_name())?;
+            self.replaced = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewOutput {
+    fn drop(&mut self) {
+        if let Some(replaced) = &self.replaced {
+            // Somebody may have removed it.
+            let _ = unlinkat(&self.path.folder, replaced, AtFlags::empty());
         }
     }
 }

@@ -34,10 +34,10 @@ Examples:
   unspool report --source main                     its source lines, with their samples
   unspool report --disasm main                     its instructions, with their samples
   unspool report --since 2 --until 3.5             a part of the recording, in seconds
-  unspool report --format html -o profile.html
+  unspool report -o profile.html                   a page for a browser
   unspool report --format archive -o archive.prof  to report, view and diff on another machine
-  unspool report --format flamegraph -o flame.svg
-  unspool report --format flamegraph --tree callers -o callers.svg
+  unspool report -o flame.svg                      a flame graph
+  unspool report --tree callers -o callers.svg
   unspool report --format pprof -o out.pb.gz
   unspool report perf.data                         what perf recorded
 
@@ -141,16 +141,10 @@ pub(crate) struct SourceArgs {
 
 /// What is shown of a profile, and where.
 #[derive(Debug, Args)]
-pub(crate) struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
-    /// Output format.
-    #[arg(
-        long = "format",
-        alias = "as",
-        value_enum,
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
-    pub(crate) format: F,
+pub(crate) struct OutputArgs<F: FileForm> {
+    /// Output format. [default: by the ending of OUT (`.svg`, `.html`, `.json`), or else text]
+    #[arg(long = "format", alias = "as", value_enum, value_name = "FORMAT")]
+    format: Option<F>,
     /// Write to OUT; `-` is standard output.
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     pub(crate) output: PathBuf,
@@ -162,6 +156,45 @@ pub(crate) struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
     pub(crate) max_height: NonZero<usize>,
     #[command(flatten)]
     pub(crate) filters: Filters,
+}
+
+impl<F: FileForm> OutputArgs<F> {
+    /// The form that is asked for, or that the name of the output has.
+    pub(crate) fn format(&self) -> F {
+        let name = self.output.to_string_lossy();
+        let named = F::ENDINGS.iter().find(|(ending, _)| name.ends_with(ending));
+        self.format
+            .or(named.map(|(_, form)| *form))
+            .unwrap_or(F::TEXT)
+    }
+}
+
+/// A form that a file's name can have.
+pub(crate) trait FileForm: ValueEnum + Copy + Send + Sync + 'static {
+    /// The form of a terminal.
+    const TEXT: Self;
+    /// The endings of names.
+    const ENDINGS: &[(&str, Self)];
+}
+
+impl FileForm for ReportFormat {
+    const TEXT: Self = ReportFormat::Text;
+    const ENDINGS: &[(&str, Self)] = &[
+        (".svg", ReportFormat::Flamegraph),
+        (".html", ReportFormat::Html),
+        (".json", ReportFormat::Json),
+        (".folded", ReportFormat::Folded),
+        (".pb.gz", ReportFormat::Pprof),
+    ];
+}
+
+impl FileForm for DiffFormat {
+    const TEXT: Self = DiffFormat::Text;
+    const ENDINGS: &[(&str, Self)] = &[
+        (".svg", DiffFormat::Flamegraph),
+        (".html", DiffFormat::Html),
+        (".json", DiffFormat::Json),
+    ];
 }
 
 /// Which samples count: those that pass all of these filters.
@@ -276,16 +309,17 @@ pub(crate) enum OnOff {
 
 /// Show how the weights of functions differ between two profiles.
 ///
-/// Shares are of each profile's own weight, so that runs of different length can be compared. Both
-/// can also be recordings of perf.
+/// Shares are of each profile's own weight, so that runs of different length can be compared. If one
+/// function takes less, the shares of all others grow: the weights of each, before and after, show
+/// which have changed. Both can also be recordings of perf.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool diff                                     the latest recording, and the one before
   unspool diff before.prof                         that one, and the latest recording
   unspool diff before.prof after.prof
-  unspool diff --format flamegraph -o diff.svg before.prof after.prof
-  unspool diff --format html -o diff.html before.prof after.prof
+  unspool diff -o diff.svg before.prof after.prof  a flame graph, in two colours
+  unspool diff -o diff.html before.prof after.prof a page for a browser
 
 Exit status: 0 done; 1 no sample passes the filters, or a part of a recording is damaged;
 2 could not run.")]

@@ -14,8 +14,9 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     let path = args.file.as_path();
     if !AssemblySource::is_assembly_path(path) {
         bail!(
-            "{}: not an assembly source file (expected .s or .S)",
-            path.display()
+            "{path}: not an assembly source file (expected .s or .S): `unspool report --disasm {path}` \
+             shows the samples of a function",
+            path = path.display()
         );
     }
     cc::check_exists(path)?;

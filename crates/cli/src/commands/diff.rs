@@ -30,7 +30,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let after_path = args.after.as_deref().unwrap_or(Path::new("unspool.prof"));
     let (before, is_whole_before) = load(before_path, &args.output_args.filters)?;
     let (after, is_whole_after) = load(after_path, &args.output_args.filters)?;
-    let [one, other] = [&before, &after].map(|profile| &*profile.meta().event.name);
+    let [one, other] = [&before, &after].map(|profile| counted(&profile.meta().event.name));
     anyhow::ensure!(
         one == other,
         "{} counts {one}, {} {other}: they cannot be compared",
@@ -49,10 +49,10 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     );
     let has_samples = !before.samples.is_empty() && !after.samples.is_empty();
     write_to(&args.output_args.output, |out| {
-        match args.output_args.format {
+        match args.output_args.format() {
             DiffFormat::Text => {
                 amounts(out, &before, &after)?;
-                text(out, &changes(&before, &after), args)
+                text(out, &before, &changes(&before, &after), args)
             }
             DiffFormat::Json => json(out, &changes(&before, &after)),
             DiffFormat::Html => {
@@ -70,6 +70,15 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     Ok(status(is_whole_before && is_whole_after && has_samples))
 }
 
+/// An event's name without perf's modifiers that change no count: how precise an address is, and
+/// whether guests count.
+fn counted(event: &str) -> &str {
+    match event.rsplit_once(':') {
+        Some((name, letters)) if letters.bytes().all(|letter| b"pPHG".contains(&letter)) => name,
+        _ => event,
+    }
+}
+
 /// The names of two profiles, as detailed as both can be. Of a program that was rebuilt, only the names are known
 /// that were kept while recording.
 fn comparable_names(profiles: [&Profile; 2], detail: NameDetail) -> [ProfileNames; 2] {
@@ -81,7 +90,9 @@ fn comparable_names(profiles: [&Profile; 2], detail: NameDetail) -> [ProfileName
     if !is_rebuilt || detail == NameDetail::Functions {
         return [before, after];
     }
-    output::notice(&"so both are compared without inlined functions");
+    output::notice(
+        &"both are compared without inlined functions: the debug information of one is gone",
+    );
     let symbolizer = Symbolizer::from_environment(NameDetail::Functions);
     profiles.map(|profile| {
         ProfileNames::look_up_frames(profile, profile.frames(), &symbolizer, &|_| {})
@@ -93,6 +104,8 @@ struct ShareChange<'a> {
     function: &'a ProfileFunction,
     own: [f64; 2],
     total: [f64; 2],
+    /// The own weight.
+    weight: [u64; 2],
 }
 
 impl ShareChange<'_> {
@@ -117,7 +130,11 @@ fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<ShareChange<'a>
                     function,
                     own: [0.0; 2],
                     total: [0.0; 2],
+                    weight: [0; 2],
                 });
+            if let Some(own) = change.weight.get_mut(side) {
+                *own = weight.own;
+            }
             for (shares, weight) in [
                 (&mut change.own, weight.own),
                 (&mut change.total, weight.total),
@@ -157,11 +174,16 @@ fn amounts(out: &mut dyn Write, before: &View<'_>, after: &View<'_>) -> io::Resu
     writeln!(out, "before {one}, after {other}: {change:+.2} %\n")
 }
 
-fn text(out: &mut dyn Write, changes: &[ShareChange<'_>], args: &DiffArgs) -> io::Result<()> {
+fn text(
+    out: &mut dyn Write,
+    view: &View<'_>,
+    changes: &[ShareChange<'_>],
+    args: &DiffArgs,
+) -> io::Result<()> {
     let (least, width) = (args.min_percent, text_width(&args.output_args.output));
     writeln!(
         out,
-        "     own  before    after     total  before    after  function"
+        "     own  before    after       before        after     total  function"
     )?;
     let mut hidden = 0;
     for change in changes {
@@ -173,9 +195,10 @@ fn text(out: &mut dyn Write, changes: &[ShareChange<'_>], args: &DiffArgs) -> io
             hidden += 1;
             continue;
         }
-        let ([own_before, own_after], [before, after]) = (change.own, change.total);
+        let [own_before, own_after] = change.own;
+        let [before, after] = change.weight.map(|weight| weight_text(view, weight));
         let shares = format!(
-            "{own:+7.2} % {own_before:5.2} % {own_after:6.2} %  {total:+7.2} % {before:5.2} % {after:6.2} %  "
+            "{own:+7.2} % {own_before:5.2} % {own_after:6.2} % {before:>12} {after:>12}  {total:+7.2} %  "
         );
         output::line(out, width, &shares, &change.function.to_string())?;
     }
@@ -193,6 +216,7 @@ fn json(out: &mut dyn Write, changes: &[ShareChange<'_>]) -> io::Result<()> {
         let ([own_before, own_after], [before, after]) = (change.own, change.total);
         json!({
             "function": change.function.name, "module": change.function.module,
+            "self_weight": { "before": change.weight[0], "after": change.weight[1] },
             "self_percent": { "before": own_before, "after": own_after },
             "total_percent": { "before": before, "after": after },
         })

@@ -16,8 +16,8 @@ use unspool_host::KernelSettings;
 use unspool_perf_events::{PerfEvent, SampleRate};
 use unspool_profile::Meta;
 use unspool_sampler::{
-    ArgumentFilter, RecordError, RecordOptions, RecordSummary, RecordTarget, RecordUpdate,
-    Recording, UnwindEngine,
+    ArgumentFilter, RecordError, RecordNotice, RecordOptions, RecordSummary, RecordTarget,
+    RecordUpdate, Recording, UnwindEngine,
 };
 use unspool_table_store::{Store, TableForm};
 
@@ -81,6 +81,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if args.with_stacks || args.call_graph.is_some() {
         report.notice(&"-g, --call-graph: not needed: every sample has its stack");
     }
+    report.without_kernel = recording.notices.contains(&RecordNotice::WithoutKernel);
     for notice in &recording.notices {
         report.notice(notice);
     }
@@ -105,10 +106,13 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         }
     });
     drop(shown);
-    let (path, moved_to) = (args.output.display(), created.backup_path());
+    let (current, moved_to) = (created.current_path(), created.backup_path());
+    let moved_to = moved_to.map(Path::to_owned);
+    let path = args.output.display();
     let is_empty = |summary: &RecordSummary| summary.completeness.samples() == 0;
     let is_failed = matches!(summary, Err(RecordError::Launch(_) | RecordError::Write(_)));
-    if is_failed || moved_to.is_some() && summary.as_ref().is_ok_and(is_empty) {
+    let is_alone = current == args.output;
+    if is_alone && (is_failed || moved_to.is_some() && summary.as_ref().is_ok_and(is_empty)) {
         created
             .undo()
             .with_context(|| format!("cannot restore {path}"))?;
@@ -117,6 +121,12 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
                 "{path}: this recording is empty: the earlier one stays"
             ));
         }
+    } else if !is_alone {
+        report.notice(&format_args!(
+            "{path} is of a later recording: this one is {}",
+            current.display()
+        ));
+        report.path.clone_from(&current);
     } else if let Some(old) = moved_to {
         report.notice(&format_args!("{path} existed: it is now {}", old.display()));
     }
@@ -126,7 +136,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let summary = summary.with_context(|| path.to_string())?;
     report.end(&summary, &event)?;
     if args.view && summary.completeness.samples() > 0 {
-        super::view::show_recording(&args.output)?;
+        super::view::show_recording(&current)?;
     }
     Ok(status(&summary))
 }
@@ -210,19 +220,31 @@ fn prepared(args: &RecordArgs, options: RecordOptions) -> Result<Recording, Reco
 fn not_launched(args: &RecordArgs, error: &io::Error) -> ExitCode {
     let program = args.cmd.first().map(|name| name.to_string_lossy());
     let program = program.unwrap_or_default();
+    let is_in_path = || super::in_path(OsStr::new(&*program)).next().is_some();
+    // The search for a program ends with that, if it may not look into a folder of PATH.
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied if !program.contains('/') && !is_in_path() => {
+            io::ErrorKind::NotFound
+        }
+        kind => kind,
+    };
     let remedy = match program.parse::<u32>() {
         Ok(pid) => format!(": `unspool record -p {pid}` records a process"),
         Err(_) if Path::new(&*program).is_dir() => ": it is a folder".to_owned(),
         Err(_) if !program.contains('/') && Path::new(&*program).is_file() => {
             format!(": ./{program} is in this folder")
         }
-        Err(_) if error.kind() == io::ErrorKind::PermissionDenied => {
+        Err(_) if kind == io::ErrorKind::PermissionDenied => {
             ": no program: `chmod +x` makes a script one".to_owned()
         }
         Err(_) => String::new(),
     };
+    let error = match kind {
+        io::ErrorKind::NotFound => &io::Error::from_raw_os_error(libc::ENOENT),
+        _ => error,
+    };
     output::error(&format_args!("cannot run {program}: {error}{remedy}"));
-    ExitCode::from(match error.kind() {
+    ExitCode::from(match kind {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     })

@@ -1,6 +1,6 @@
 //! Recordings, of perf and of unspool, distinguished by their first bytes.
 
-use std::io::{BufReader, Read as _, Seek as _};
+use std::io::{self, BufReader, Read as _, Seek as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -66,7 +66,19 @@ impl Recording {
             })
         };
         let recording: anyhow::Result<Recording> = open();
-        let recording = recording.with_context(|| format!("cannot read {}", path.display()))?;
+        let recording = recording.map_err(|error| {
+            let mut causes = error.chain();
+            let is_denied = causes.any(|cause| {
+                let cause = cause.downcast_ref::<io::Error>();
+                cause.is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
+            });
+            let remedy = if is_denied {
+                ": a profile is its owner's: read it as that user, or `sudo chown` it"
+            } else {
+                ""
+            };
+            error.context(format!("cannot read {}{remedy}", path.display()))
+        })?;
         if let Recording::Unspool(profile) = &recording {
             say_ending(path, profile);
         }

@@ -16,12 +16,13 @@ use unspool_profile::{
 };
 
 use crate::args::profiles::{
-    Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, ReportGroup, SourceArgs, TreeKind,
+    FileForm, Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, ReportGroup, SourceArgs,
+    TreeKind,
 };
 use crate::commands;
 use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;
-use crate::text::fit::without_parameters;
+use crate::text::fit::{without_arguments, without_parameters};
 use unspool_symbols::{NameDetail, SourceFinder, Symbolizer};
 
 mod code;
@@ -38,9 +39,16 @@ pub(super) use text::{weight_text, width as text_width};
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let path = named_or_default(args.file.as_deref().or(args.input.as_deref()))?;
     let (profile, is_whole) = load(path, &args.output_args.filters)?;
+    anyhow::ensure!(
+        matches!(
+            args.output_args.format(),
+            ReportFormat::Text | ReportFormat::Json
+        ) || matches!(args.group, ReportGroup::Function | ReportGroup::Wait),
+        "--by chooses the list of a text, and other forms have stacks of functions: leave it out"
+    );
     let names = look_up_names(&profile, detail(&args.output_args.filters));
     let named = NamedProfile::new(&profile, &names);
-    let view = match args.output_args.format {
+    let view = match args.output_args.format() {
         ReportFormat::Html | ReportFormat::Archive => {
             view_of(path, &named, &args.output_args.filters, None)?
         }
@@ -64,7 +72,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .transpose()?;
     let (source_args, filters) = (&args.source_args, &args.output_args.filters);
     write_to(&args.output_args.output, |out| {
-        match args.output_args.format {
+        match args.output_args.format() {
             ReportFormat::Text if view.samples.is_empty() => Ok(()),
             ReportFormat::Text => text::print(out, &view, args, around.as_deref()),
             ReportFormat::Json => json::print(out, &view),
@@ -95,7 +103,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 
 /// The instructions or the source lines of a function.
 fn print_code(view: &View<'_>, names: &ProfileNames, args: &ReportArgs) -> anyhow::Result<()> {
-    let is_json = match args.output_args.format {
+    let is_json = match args.output_args.format() {
         ReportFormat::Text => false,
         ReportFormat::Json => true,
         _ => anyhow::bail!("--disasm and --source are text or JSON: leave out --format"),
@@ -201,10 +209,7 @@ fn code_symbolizer(filters: &Filters) -> Symbolizer {
 }
 
 /// The parameters of a flame graph.
-pub(super) fn graph<F: clap::ValueEnum + Send + Sync>(
-    output_args: &OutputArgs<F>,
-    direction: Direction,
-) -> FlameGraph {
+pub(super) fn graph<F: FileForm>(output_args: &OutputArgs<F>, direction: Direction) -> FlameGraph {
     FlameGraph {
         direction,
         max_height: output_args.max_height.get(),
@@ -307,15 +312,26 @@ fn find(named: &NamedProfile<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>>
     if !found.is_empty() {
         return Ok(found);
     }
-    // Without its parameters, if they are not needed.
-    let found = ids(&|function| without_parameters(&function.name) == name);
-    let names = found.iter().map(|id| named.function_name(*id));
-    anyhow::ensure!(
-        names.collect::<BTreeSet<_>>().len() == 1,
-        "no sample has a function named `{name}`{}",
-        suggest_names(named, name)
-    );
-    Ok(found)
+    // Without its parameters, template arguments and namespaces, if they are not needed.
+    let is_end = |whole: &str| {
+        let before = whole.strip_suffix(name);
+        before.is_some_and(|before| before.is_empty() || before.ends_with("::"))
+    };
+    let shorter: [&dyn Fn(&ProfileFunction) -> bool; 2] = [
+        &|function| without_parameters(&function.name) == name,
+        &|function| {
+            let short = without_parameters(&function.name);
+            is_end(short) || is_end(without_arguments(short))
+        },
+    ];
+    let one = shorter.into_iter().map(ids).find(|found| {
+        let names = found.iter().map(|id| named.function_name(*id));
+        names.collect::<BTreeSet<_>>().len() == 1
+    });
+    one.with_context(|| {
+        let near = suggest_names(named, name);
+        format!("no sample has a function named `{name}`{near}")
+    })
 }
 
 /// The names that contain an unknown one: the shortest, which are the closest.

@@ -41,6 +41,14 @@ pub(crate) fn without_parameters(name: &str) -> &str {
     found.unwrap_or(name)
 }
 
+/// A name that ends in template arguments, without them.
+pub(crate) fn without_arguments(name: &str) -> &str {
+    let all = brackets(name);
+    let last = (all.iter()).find(|pair| pair.kind == '<' && pair.inside.end + 1 == name.len());
+    last.and_then(|pair| name.get(..pair.inside.start - 1))
+        .map_or(name, str::trim_end)
+}
+
 /// Where a name with parameters begins, behind its type; and where the parameters are, without their parentheses.
 /// They are in no other brackets, and nothing that is qualified follows.
 fn parts(name: &str) -> Option<(usize, Range<usize>)> {
@@ -85,21 +93,32 @@ struct Brackets {
     inside: Range<usize>,
 }
 
-/// The pairs of brackets, by their ends: those of an operator's name are none.
+/// The pairs of brackets, by their ends. Of an operator's name, the sign is a pair of kind `o`.
 fn brackets(name: &str) -> Vec<Brackets> {
     let (mut open, mut pairs) = (Vec::new(), Vec::new());
     let mut previous = ' ';
+    let mut sign = 0..0;
     for (at, letter) in name.char_indices() {
+        let rest = name.get(at..).unwrap_or_default();
+        if !(previous.is_alphanumeric() || previous == '_')
+            && let Some(found) = operator(rest)
+        {
+            sign = at..at + found;
+            pairs.push(Brackets {
+                kind: 'o',
+                depth: open.len(),
+                inside: sign.clone(),
+            });
+        }
+        let opens = previous.is_alphanumeric() || "_:".contains(previous) || at == sign.end;
         let closed = match letter {
+            _ if sign.contains(&at) => None,
             '(' | '{' => {
                 open.push((letter, at + 1));
                 None
             }
-            '<' if previous.is_alphanumeric() || "_:".contains(previous) => {
-                let before = name.get(..at).unwrap_or_default();
-                if !before.ends_with("operator") {
-                    open.push((letter, at + 1));
-                }
+            '<' if opens => {
+                open.push((letter, at + 1));
                 None
             }
             ')' => Some('('),
@@ -121,9 +140,25 @@ fn brackets(name: &str) -> Vec<Brackets> {
     pairs
 }
 
+/// The signs of operators, the longer ones first.
+const SIGNS: [&str; 40] = [
+    "<=>", "<<=", ">>=", "->*", "()", "[]", "<<", ">>", "<=", ">=", "->", "==", "!=", "&&", "||",
+    "++", "--", "+=", "-=", "*=", "/=", "%=", "^=", "&=", "|=", "<", ">", "+", "-", "*", "/", "%",
+    "^", "&", "|", "~", "!", "=", ",", "\"\"",
+];
+
+/// The length of an operator's name at the start of a text, with the space before template arguments.
+fn operator(text: &str) -> Option<usize> {
+    let word = "operator";
+    let behind = text.strip_prefix(word)?;
+    let sign = SIGNS.iter().find(|sign| behind.starts_with(**sign))?;
+    let space = behind.get(sign.len()..)?.starts_with(" <");
+    Some(word.len() + sign.len() + usize::from(space))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{fit, without_parameters};
+    use super::{fit, without_arguments, without_parameters};
 
     #[test]
     fn long_names_lose_parameters_then_template_arguments_then_their_middle() {
@@ -136,7 +171,19 @@ mod tests {
         assert_eq!(fit("f<a>(g<bcd>)", 11), "f<a>(…)");
         assert_eq!(fit("operator<<(wide, left)", 15), "operator<<(…)");
         assert_eq!(fit("operator<<(wide, left)", 10), "opera…<(…)");
+        let less = "bool std::operator< <char, long>(S<char>, S<char>)";
+        assert_eq!(fit(less, 34), "std::operator< <char, long>(…)");
+        assert_eq!(fit(less, 22), "std::operator< <…>(…)");
         assert_eq!(fit("ääääääääääää", 3), "ääää…äää");
+    }
+
+    #[test]
+    fn names_without_template_arguments() {
+        assert_eq!(without_arguments("a::f<b<c>, d>"), "a::f");
+        assert_eq!(without_arguments("operator< <char>"), "operator<");
+        for same in ["f", "A<b>::f", "operator>", "operator->"] {
+            assert_eq!(without_arguments(same), same);
+        }
     }
 
     #[test]
@@ -154,6 +201,13 @@ mod tests {
             ("row(int) [clone .cold]", "row"),
             ("std::vector<int, A<int> > f<int>(int (*)(int))", "f<int>"),
             ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
+            (
+                "bool std::operator< <char, A<int> >(std::string const&)",
+                "std::operator< <char, A<int> >",
+            ),
+            ("S std::operator+<char>(S, S)", "std::operator+<char>"),
+            ("X::operator->() const", "X::operator->"),
+            ("X::operator[]<int>(int)", "X::operator[]<int>"),
             (
                 "f(int)::{lambda(long)#1}::operator()(long) const",
                 "f(int)::{lambda(long)#1}::operator()",

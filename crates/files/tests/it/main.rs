@@ -230,7 +230,27 @@ fn failed_writes_are_removed() {
     write!(file, "nothing").unwrap();
     created.undo().unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "good");
-    assert!(!path.with_file_name("unspool.prof.old").exists());
+    let old = path.with_file_name("unspool.prof.old");
+    assert!(!old.exists());
+    // The one before that stays, too, and nothing else is left.
+    fs::write(&old, "better").unwrap();
+    let created = create(&path).unwrap().1;
+    assert_eq!(fs::read_to_string(&old).unwrap(), "good");
+    created.undo().unwrap();
+    assert_eq!(fs::read_to_string(&old).unwrap(), "better");
+    drop(create(&path).unwrap());
+    assert_eq!(fs::read_to_string(&old).unwrap(), "good");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+/// Another process may write to the same path.
+#[test]
+fn a_renamed_file_is_found() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("unspool.prof");
+    let (first, second) = (create(&path).unwrap().1, create(&path).unwrap().1);
+    assert_eq!(first.current_path(), second.backup_path().unwrap());
+    assert_eq!(second.current_path(), path);
 }
 
 #[test]

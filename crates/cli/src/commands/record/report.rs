@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 
 use serde_json::json;
 use unspool_perf_events::PerfEvent;
@@ -38,6 +39,10 @@ const MAX_PROCESSES_NAMED: usize = 10;
 /// The messages so far.
 pub(super) struct RecordReport<'a> {
     args: &'a RecordArgs,
+    /// Where the profile is: another recording may have renamed it.
+    pub(super) path: PathBuf,
+    /// Whether the kernel's work is left out, because this user may not see it.
+    pub(super) without_kernel: bool,
     /// For the document, which is written at the end.
     notices: Vec<String>,
 }
@@ -46,6 +51,8 @@ impl<'a> RecordReport<'a> {
     pub(super) fn new(args: &'a RecordArgs) -> RecordReport<'a> {
         RecordReport {
             args,
+            path: args.output.clone(),
+            without_kernel: false,
             notices: Vec::new(),
         }
     }
@@ -133,12 +140,19 @@ impl<'a> RecordReport<'a> {
     /// Why there are no samples, and the remedy.
     fn why_empty(&self, summary: &RecordSummary) -> String {
         let (what, remedy) = match (&self.args.event, self.args.off_cpu) {
-            (Some(event), false) => (format!("no {event} while it was recorded"), "another -e"),
+            (Some(event), false) if self.without_kernel => (
+                format!("no {event} in user mode while it was recorded"),
+                "this user may not count the kernel's: `unspool doctor` shows how to change that",
+            ),
+            (Some(event), false) => (
+                format!("no {event} while it was recorded"),
+                "choose another event with -e",
+            ),
             (_, true) => (
                 "it neither ran nor woke up while it was recorded".to_owned(),
                 "`unspool stack PID` shows where it is now",
             ),
-            (None, false) if self.args.is_of_command() => (
+            (None, false) if self.args.is_of_command() && summary.status.is_some() => (
                 format!(
                     "the command used the processor too briefly, in {:.1} s",
                     summary.elapsed.as_secs_f64()
@@ -155,7 +169,7 @@ impl<'a> RecordReport<'a> {
 
     /// The profile as an argument of commands that would not find it by default.
     fn profile(&self) -> String {
-        let path = self.args.output.to_string_lossy();
+        let path = self.path.to_string_lossy();
         let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
         match &*path {
             DEFAULT_PROFILE => String::new(),
@@ -170,9 +184,10 @@ impl<'a> RecordReport<'a> {
             0 => String::new(),
             lost => format!(", {} lost", GroupedDigits(lost)),
         };
+        let path = self.path.clone();
         self.notice(&format_args!(
             "{}: {} sample{} in {:.1} s{lost}",
-            self.args.output.display(),
+            path.display(),
             GroupedDigits(completeness.samples()),
             if completeness.samples() == 1 { "" } else { "s" },
             summary.elapsed.as_secs_f64(),
@@ -189,8 +204,22 @@ impl<'a> RecordReport<'a> {
                     GroupedDigits(missed)
                 ),
             };
+            let counts = &walks.counts;
+            let why = HandOver::ALL
+                .into_iter()
+                .max_by_key(|why| counts.count(*why));
+            let others = match why {
+                Some(why) if counts.count(why) * 10 > counts.all() => {
+                    format!(
+                        ", {} not: {}",
+                        share(counts.count(why), counts.all()),
+                        why.description()
+                    )
+                }
+                _ => String::new(),
+            };
             self.notice(&format_args!(
-                "{walked} of stacks were walked in the kernel{missed}"
+                "{walked} of stacks were walked in the kernel{others}{missed}"
             ));
         }
         for advice in completeness.advice() {
@@ -204,7 +233,7 @@ impl<'a> RecordReport<'a> {
         let completeness = &summary.completeness;
         let command = self.args.cmd.iter().map(|word| word.to_string_lossy());
         let body = json!({
-            "profile": self.args.output.to_string_lossy(),
+            "profile": self.path.to_string_lossy(),
             "command": command.collect::<Vec<_>>(),
             "exit_status": summary.status.and_then(exit_code),
             "event": event.name(),

@@ -108,7 +108,11 @@ fn list_names<'n>(names: impl Iterator<Item = (&'n str, u32)>) -> String {
     let names: BTreeSet<_> = names.collect();
     let more = names.len().saturating_sub(MAX_NAMES);
     let names = names.iter().take(MAX_NAMES);
-    let names: Vec<_> = names.map(|(name, id)| format!("{name} ({id})")).collect();
+    let shown = |(name, id): &(&str, u32)| match *name {
+        "" => format!("({id})"),
+        name => format!("{name} ({id})"),
+    };
+    let names: Vec<_> = names.map(shown).collect();
     let more = match more {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -21,12 +21,17 @@ pub(in crate::commands) fn look_up_names(profile: &Profile, detail: NameDetail) 
     let modules = || (found.modules().iter().zip(profile.modules())).enumerate();
     let paths = modules().filter(|(number, _)| gone.contains(number));
     for (_, (_, module)) in paths.take(MAX_FILES_NAMED) {
+        let what = if module.path.exists() {
+            "another file is there now"
+        } else {
+            "the recorded file is gone"
+        };
         output::notice(&format_args!(
-            "{}: the recorded file is gone: functions have the names kept while recording, without lines",
+            "{}: {what}: functions have the names kept while recording, without lines",
             module.path.display()
         ));
     }
-    notice_others(gone.len(), "recorded files are gone");
+    notice_others(gone.len(), "recorded files are gone, or replaced");
     let mut stripped = Vec::new();
     for (_, (named, module)) in modules().filter(|(number, _)| !gone.contains(number)) {
         let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);

@@ -205,7 +205,10 @@ impl Page<'_> {
         }
         match hidden {
             0 => Ok(()),
-            _ => writeln!(self.out, "  and {hidden} more"),
+            _ => writeln!(
+                self.out,
+                "  and {hidden} more: `--sort total`, `--min-percent` and `--function` choose others"
+            ),
         }
     }
 
@@ -215,8 +218,7 @@ impl Page<'_> {
 
     fn tree(&mut self, title: &str, direction: Direction) -> io::Result<()> {
         let tree = CallTree::new(self.view.named, &self.view.samples, direction);
-        writeln!(self.out, "\n   total      own  {title}")?;
-        self.branches(&tree)
+        self.branches(title, &tree, direction)
     }
 
     fn around(&mut self, function: FunctionId) -> io::Result<()> {
@@ -226,18 +228,23 @@ impl Page<'_> {
             ("callees", Direction::Callees),
         ] {
             let tree = CallTree::around(self.view.named, &self.view.samples, function, direction);
-            writeln!(
-                self.out,
-                "\n   total      own  {title} of {}",
-                EscapedText(&name)
-            )?;
-            self.branches(&tree)?;
+            let title = format!("{title} of {}", EscapedText(&name));
+            self.branches(&title, &tree, direction)?;
         }
         Ok(())
     }
 
-    /// The nodes below the root. Only a node with siblings is indented: stacks are deep.
-    fn branches<'t>(&mut self, tree: &'t CallTree) -> io::Result<()> {
+    /// The nodes below the root. Only a node with siblings is indented: stacks are deep. In a tree
+    /// of callers a node's own weight would be that of stacks that begin there, not of the function.
+    fn branches<'t>(
+        &mut self,
+        title: &str,
+        tree: &'t CallTree,
+        direction: Direction,
+    ) -> io::Result<()> {
+        let has_own = direction == Direction::Callees;
+        let own = if has_own { "own" } else { "" };
+        writeln!(self.out, "\n   total  {own:>7}  {title}")?;
         let (total, least) = (self.total, self.least);
         let shown = |node: &CallNode<'t>| {
             let mut children = node.children();
@@ -250,7 +257,7 @@ impl Page<'_> {
         let mut next: Vec<(CallNode<'t>, usize)> = Vec::new();
         next.extend(shown(&tree.root()).into_iter().map(|node| (node, 0)));
         while let Some((node, depth)) = next.pop() {
-            self.branch(&node, depth)?;
+            self.branch(&node, depth, has_own)?;
             let children = shown(&node);
             let depth = depth + usize::from(children.len() > 1);
             next.extend(children.into_iter().map(|node| (node, depth)));
@@ -258,14 +265,15 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn branch(&mut self, node: &CallNode<'_>, depth: usize) -> io::Result<()> {
+    fn branch(&mut self, node: &CallNode<'_>, depth: usize, has_own: bool) -> io::Result<()> {
         let [through @ .., last] = node.functions else {
             return Ok(());
         };
         for function in through {
             self.stack_function(function, 0, node.total, depth)?;
         }
-        self.stack_function(last, node.own, node.total, depth)
+        let own = if has_own { node.own } else { 0 };
+        self.stack_function(last, own, node.total, depth)
     }
 
     fn stack_function(
