@@ -7,14 +7,15 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use unspool_arg_table::{
     ArgFrame, CodeRange, DisplayKind, TableParameter, TextPreview, UnprovenRules, ValueCertainty,
     ValueDisplay, read_argument,
 };
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots, SignatureDetail, Symbols};
+use unspool_files::FileState;
 use unspool_perf_events::SampleRecord;
 use unspool_process::read_memory;
 use unspool_profile::{Argument, ArgumentCertainty, ArgumentsId, FrameEvidence, RawFrame};
@@ -35,6 +36,9 @@ pub type FindTable = fn(&ElfFile, &Store) -> Option<ArgumentTable>;
 pub struct ArgumentFilter {
     functions: FunctionFilter,
     find: FindTable,
+    /// Tables that were built before the files were mapped. Those of files that were just written
+    /// are not stored.
+    prepared: Mutex<HashMap<FileState, ArgumentTable>>,
 }
 
 /// Which functions.
@@ -118,6 +122,7 @@ impl ArgumentFilter {
                 FunctionFilter::Named(named)
             },
             find,
+            prepared: Mutex::default(),
         }
     }
 
@@ -129,12 +134,31 @@ impl ArgumentFilter {
         named.iter().flat_map(FunctionRequest::missing).collect()
     }
 
-    /// Builds the table of a file that is about to run, and stores it, so that it is available from
+    /// Builds the table of a file that is about to run, and keeps it, so that it is available from
     /// the first sample on.
     pub fn prepare(&self, file: &ElfFile, store: &Store) {
-        if self.entries(file).is_some() {
-            (self.find)(file, store);
+        if self.entries(file).is_some()
+            && let Some(state) = file.state()
+            && let Some(table) = (self.find)(file, store)
+        {
+            self.prepared().insert(state, table);
         }
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, HashMap<FileState, ArgumentTable>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a file the table that was prepared for it, if there is one.
+    pub(crate) fn attach_prepared(&self, file: &ModuleFile) -> bool {
+        let elf = file.tables.file();
+        let table = elf.state().and_then(|state| self.prepared().remove(&state));
+        if let Some(table) = table
+            && let Some(entries) = self.entries(elf)
+        {
+            self.attach(file, table, &entries);
+        }
+        file.arguments.get().is_some()
     }
 
     /// Prepares a file if it has a requested function and the store has its table.

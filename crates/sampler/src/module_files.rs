@@ -290,7 +290,10 @@ impl ModuleFiles {
         // For files that must be hashed first, another thread looks for the tables.
         let looks_now = self.compiler.is_none() || self.store.has_content_hash(&elf);
         let has_table = looks_now && file.find_table(&self.store);
-        if looks_now && let Some(wanted) = &self.filter {
+        if let Some(wanted) = &self.filter
+            && !wanted.attach_prepared(&file)
+            && looks_now
+        {
             wanted.attach_cached(&file, &self.store);
         }
         if let Some(compiler) = &self.compiler {

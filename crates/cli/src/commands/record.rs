@@ -161,12 +161,9 @@ fn wanted(args: &RecordArgs) -> Option<ArgumentFilter> {
         .then(|| ArgumentFilter::new(functions, super::stack::table_of_arguments))
 }
 
-/// Builds the argument tables of the recorded programs before they run. Those of libraries, or all
-/// if nothing is cached, are built meanwhile.
+/// Builds the argument tables of the recorded programs before they run. Those of libraries are built
+/// meanwhile.
 fn prepare(filter: &ArgumentFilter, args: &RecordArgs, store: &Store) {
-    if store.cache_folder().is_none() {
-        return;
-    }
     let command = args.cmd.first().filter(|_| args.is_of_command());
     let of_command = command.and_then(|name| program(name));
     let of_processes = args.pid.iter().map(|pid| format!("/proc/{pid}/exe").into());

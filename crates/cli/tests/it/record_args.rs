@@ -120,6 +120,22 @@ fn exact_recorded_arguments_are_correct() {
     }
 }
 
+/// A program that was just built has its arguments from the first sample on, although no table of it
+/// is kept.
+#[test]
+fn the_first_recording_has_all_arguments() {
+    for option in ["--quiet", "--no-cache"] {
+        let made = Try::new(&["-O2", "-g"]);
+        made.record(&[option, "--args", "spin"]);
+        let folded = made.report(&["--as", "folded"]);
+        assert!(folded.contains(";spin(times="), "{folded}");
+        let is_without = [";spin ", ";spin;"]
+            .iter()
+            .any(|spin| folded.contains(spin));
+        assert!(!is_without, "{folded}");
+    }
+}
+
 #[test]
 fn stacks_are_split_by_what_was_asked_for() {
     let made = Try::new(&["-O2", "-g"]);
