@@ -645,6 +645,16 @@ impl Modules for SnapshotUnwinder<'_> {
                 || (mapping.may_execute() && matches!(self.slot(addr), Some(Ok(_))))
         })
     }
+
+    fn is_not_code(&self, addr: RuntimeAddr) -> bool {
+        // A file without recorded permissions may be code.
+        let may_be_code = |mapping: &Mapping| {
+            mapping.permissions.execute || (mapping.may_execute() && !mapping.is_anonymous())
+        };
+        !self
+            .mapping(addr)
+            .is_some_and(|(_, mapping)| may_be_code(mapping))
+    }
 }
 
 /// Whether an address lies in an executable segment. Mappings begin before the segment's first

@@ -374,11 +374,13 @@ pub enum StackEnd {
     CallChain,
     /// No table covers the address, and its rows were still being made.
     Pending,
+    /// The return address is not in executable memory.
+    NotCode,
 }
 
 impl StackEnd {
     /// All of them.
-    pub const ALL: [StackEnd; 21] = [
+    pub const ALL: [StackEnd; 22] = [
         StackEnd::Outermost,
         StackEnd::EntryPoint,
         StackEnd::KernelThread,
@@ -400,6 +402,7 @@ impl StackEnd {
         StackEnd::ThirtyTwoBit,
         StackEnd::CallChain,
         StackEnd::Pending,
+        StackEnd::NotCode,
     ];
 
     /// Whether the stack reached its root.
@@ -443,6 +446,7 @@ impl StackEnd {
             StackEnd::ThirtyTwoBit => "32-bit process, recorded without callers",
             StackEnd::CallChain => "end of the kernel's call chain",
             StackEnd::Pending => "rows still being made",
+            StackEnd::NotCode => "return address is not code",
         }
     }
 
@@ -471,6 +475,7 @@ impl StackEnd {
             StackEnd::ThirtyTwoBit => "32-bit",
             StackEnd::CallChain => "call-chain",
             StackEnd::Pending => "pending",
+            StackEnd::NotCode => "not-code",
         }
     }
 }

@@ -313,6 +313,10 @@ impl Modules for ProcessSpace {
         self.region(addr).is_some()
     }
 
+    fn is_not_code(&self, addr: RuntimeAddr) -> bool {
+        !self.is_code(addr)
+    }
+
     fn anonymous_code(&self, addr: RuntimeAddr) -> Option<&dyn SynthesizedRows> {
         match &self.region(addr)?.content {
             RegionContent::Anonymous(Some(code)) => Some(&**code),

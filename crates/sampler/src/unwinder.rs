@@ -6,8 +6,8 @@ use unspool_rows::memory::UnreadableReason;
 use unspool_rows::{Abi, CodeAddr, Memory, Register, Registers, RuntimeAddr};
 use unspool_table_store::TableForm;
 use unspool_unwind::{
-    Cursor, InnermostFrame, MappedRuleCache, Memo, Modules as _, NoRow, OutOfMemory, RuleCacheSize,
-    Step, Walker, evidence,
+    Cursor, InnermostFrame, MappedRuleCache, Memo, NoRow, OutOfMemory, RuleCacheSize, Step, Walker,
+    evidence,
 };
 
 use crate::address_space::ProcessSpace;
@@ -220,16 +220,7 @@ impl Unwinder {
         for frame in self.frames.iter_mut().skip(outermost) {
             frame.evidence = FrameEvidence::Spliced;
         }
-        let end = stack_end(end);
-        let caller = self.frames.get(before + 1..).and_then(<[_]>::last);
-        if end == StackEnd::NoModule
-            && caller.is_some_and(|caller| !space.is_code(caller.code.lookup()))
-        {
-            // No code is there, not even code made at run time: the row has led to no caller.
-            self.frames.pop();
-            return StackEnd::StepFailed;
-        }
-        end
+        stack_end(end)
     }
 
     /// Takes the sampled address as a frame, where nothing else is known of a stack.
@@ -421,6 +412,7 @@ fn stack_end(end: evidence::End) -> StackEnd {
             NoRow::CorruptTable(_) => StackEnd::CorruptTable,
             _ => StackEnd::StepFailed,
         },
+        Walked::NotCode(_) => StackEnd::NotCode,
         Walked::ZeroReturnAddress => StackEnd::ZeroReturnAddress,
         Walked::Loop => StackEnd::Loop,
         Walked::TooManyStacks => StackEnd::TooManyStacks,

@@ -178,7 +178,7 @@ impl Cursor {
         let module = modules.module(self.frame.code.lookup());
         if let Some(module) = &module
             && let Some(native) = module.native
-            && let Some(step) = self.step_by_native(native, module, memory)
+            && let Some(step) = self.step_by_native(native, module, modules, memory)
         {
             return step;
         }
@@ -214,7 +214,9 @@ impl Cursor {
                     stack_pointer: caller.registers.get(stack_pointer),
                     read: caller.code_at,
                 };
-                self.arrive(&there, found, |registers| *registers = caller.registers)
+                self.arrive(&there, found, modules, |registers| {
+                    *registers = caller.registers;
+                })
             }
             Err(end) => Step::End(end),
         }
@@ -226,8 +228,12 @@ impl Cursor {
         &mut self,
         caller: &CallerPosition,
         step_info: StepInfo,
+        modules: &(impl Modules + ?Sized),
         put: impl FnOnce(&mut Registers),
     ) -> Step {
+        if let Some(end) = end_outside_code(caller.code, modules) {
+            return Step::End(end);
+        }
         let trail = &mut self.loop_guard;
         if trail
             .cycle
@@ -318,6 +324,7 @@ impl Cursor {
         &mut self,
         native: &dyn NativeUnwinder,
         module: &Module<'_>,
+        modules: &(impl Modules + ?Sized),
         memory: &M,
     ) -> Option<Step> {
         let endian = self.frame.abi.endian;
@@ -349,7 +356,7 @@ impl Cursor {
             instead_of: None,
             signal_frame,
         };
-        Some(self.arrive(&there, found, |registers| {
+        Some(self.arrive(&there, found, modules, |registers| {
             registers.replace(step.values, step.known.into());
         }))
     }
@@ -537,6 +544,17 @@ pub(crate) fn follows_no_call(
 ) -> bool {
     let is_first = module.bias.to_vaddr(code.lookup()) == found.entry_start;
     is_first && matches!(code, CodeAddr::Return(_))
+}
+
+/// The end of a walk at a frame whose caller would be at an address without executable memory. A
+/// signal can interrupt a jump to such an address, but no call returns there. A signal handler may
+/// return to the first byte of executable memory.
+pub(crate) fn end_outside_code(caller: CodeAddr, modules: &(impl Modules + ?Sized)) -> Option<End> {
+    let CodeAddr::Return(address) = caller else {
+        return None;
+    };
+    let is_outside = modules.is_not_code(caller.lookup()) && modules.is_not_code(address);
+    is_outside.then_some(End::NotCode(address))
 }
 
 /// The assumed limit of entry code without its own table, in bytes: `_start` of musl has 22.

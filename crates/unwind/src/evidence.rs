@@ -3,6 +3,7 @@
 use unspool_cfi::CfiError;
 use unspool_cfi::sframe::SframeError;
 use unspool_compiled_table::TableCorruption;
+use unspool_rows::RuntimeAddr;
 use unspool_rows::expression::ExpressionError;
 use unspool_rows::interpret::{RegisterError, StepError};
 use unspool_rows::memory::{Unreadable, UnreadableReason};
@@ -99,6 +100,9 @@ pub enum End {
     /// A caller cannot be computed by the row.
     #[error(transparent)]
     Step(StepError),
+    /// The return address is not in executable memory: the stack or the table is wrong.
+    #[error("the return address {0} is not in executable memory")]
+    NotCode(RuntimeAddr),
     /// The return address is zero, in a frame that is not declared the outermost.
     #[error("the return address is zero")]
     ZeroReturnAddress,
@@ -155,6 +159,7 @@ impl End {
             End::NoRow(NoRow::BadEntry(_) | NoRow::BadSframe(_)) => "bad-entry",
             End::NoRow(NoRow::CorruptTable(_)) => "corrupt-table",
             End::Guess { .. } | End::Step(_) => "step-failed",
+            End::NotCode(_) => "not-code",
             End::ZeroReturnAddress => "zero-return-address",
             End::Loop => "loop",
             End::TooManyStacks => "too-many-stacks",

@@ -54,6 +54,12 @@ pub trait Modules {
     /// this.
     fn is_code(&self, addr: RuntimeAddr) -> bool;
 
+    /// Whether it is certain that no executable memory is at an address. It is not where code that
+    /// is in no module is unknown.
+    fn is_not_code(&self, _addr: RuntimeAddr) -> bool {
+        false
+    }
+
     /// The code at an address that is in no module, if it can be read.
     fn anonymous_code(&self, _addr: RuntimeAddr) -> Option<&dyn SynthesizedRows> {
         None

@@ -29,7 +29,7 @@ use unspool_rows::{
     RuntimeAddr, Vaddr,
 };
 
-use crate::cursor::{Cursor, Step, follows_no_call};
+use crate::cursor::{Cursor, Step, end_outside_code, follows_no_call};
 use crate::evidence::{End, Evidence};
 use crate::modules::{Module, ModuleSlot, Modules};
 use crate::row_rules::SCOPE;
@@ -399,6 +399,13 @@ where
     ) -> End {
         loop {
             self.record.interrupt();
+            if self.frames.count > usize::from(top.is_shown())
+                && let Some(end) = end_outside_code(code, self.modules)
+            {
+                // A rule has led to it, but it is not a frame.
+                self.frames.count -= 1;
+                return end;
+            }
             (code, frame) = match self.step_by_cursor(code, frame) {
                 Some(Ok(caller)) => caller,
                 Some(Err(end)) => {
@@ -543,19 +550,31 @@ where
         if caller.code == 0 && !is_signal_frame {
             return Err(RuleStop::End(RuleEnd::ZeroReturnAddress));
         }
-        let pushed = self.frames.push(caller.code);
-        pushed.ok_or(RuleStop::End(RuleEnd::Limit))?;
         let address = RuntimeAddr(caller.code);
+        let next = if is_signal_frame {
+            CodeAddr::Instruction(address)
+        } else {
+            CodeAddr::Return(address)
+        };
+        if self.frames.push(caller.code).is_none() {
+            // The cursor ends the walk if there is no frame.
+            let is_frame = end_outside_code(next, self.modules).is_none();
+            return Err(if is_frame {
+                RuleStop::End(RuleEnd::Limit)
+            } else {
+                RuleStop::Slow(code, frame)
+            });
+        }
         if is_signal_frame {
             self.record.interrupt();
             self.frames.interrupted += 1;
-            return Ok((CodeAddr::Instruction(address), caller));
+            return Ok((next, caller));
         }
         match code {
             CodeAddr::Return(_) => self.record.take(&frame, known.rule),
             CodeAddr::Instruction(_) => self.record.interrupt(),
         }
-        Ok((CodeAddr::Return(address), caller))
+        Ok((next, caller))
     }
 
     /// The caller of a frame, if there is one and the step is allowed: only one may lead down.

@@ -12,6 +12,8 @@ pub enum ReferenceEnd {
     Root,
     /// There is no room for more frames: every walker finds these.
     Limit,
+    /// The return address is in no module. A walker may know of other code there.
+    NoModule,
     /// The rows do not lead further. A walker may guess, or know more.
     Unknown,
 }
@@ -59,7 +61,7 @@ impl ReferenceWalk {
     pub fn allows(&self, addresses: &[u64]) -> bool {
         match self.end {
             ReferenceEnd::Root => self.addresses == addresses,
-            ReferenceEnd::Limit | ReferenceEnd::Unknown => addresses.starts_with(&self.addresses),
+            _ => addresses.starts_with(&self.addresses),
         }
     }
 }
@@ -93,6 +95,13 @@ fn step(
     } else {
         CodeAddr::Return(address)
     };
+    if !row.signal_frame
+        && [code.lookup(), address]
+            .iter()
+            .all(|at| modules.find(*at).is_none())
+    {
+        return Err(ReferenceEnd::NoModule);
+    }
     Ok((code, caller.registers))
 }
 

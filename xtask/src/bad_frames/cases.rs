@@ -35,6 +35,7 @@ const fn case(name: &'static str, culprit: &'static str, ends: &'static [&'stati
 
 const STEP: &str = "step-failed";
 const NO_MODULE: &str = "no-module";
+const NOT_CODE: &str = "not-code";
 const ZERO: &str = "zero-return-address";
 const HOLE: &str = "hole";
 const LOOP: &str = "loop";
@@ -43,27 +44,33 @@ const STACKS: &str = "too-many-stacks";
 const BAD_ENTRY: &str = "bad-entry";
 /// A page without access: other processes can read it as zeros, and a core file may not have it.
 const NO_ACCESS: &[&str] = &[STEP, ZERO, "not-copied"];
+/// Walks of the own process do not know code outside of modules.
+const NO_CODE: &[&str] = &[NO_MODULE, NOT_CODE];
 /// Walks of the own process end there; other walks continue by synthesized rows, which end at the
 /// root.
 const NO_TABLE: &[&str] = &[HOLE, ROOT];
 /// Arbitrary memory.
-const BY_CHANCE: &[&str] = &[STEP, NO_MODULE, ZERO, HOLE, LOOP, STACKS];
+const BY_CHANCE: &[&str] = &[STEP, NO_MODULE, NOT_CODE, ZERO, HOLE, LOOP, STACKS];
 
 /// All of them.
 pub const ALL: &[Case] = &[
-    case("ra_unmapped", "after_smash", &[NO_MODULE]),
-    case("ra_one", "after_smash", &[NO_MODULE]),
-    case("ra_highest", "after_smash", &[NO_MODULE]),
-    case("ra_non_canonical", "after_smash", &[NO_MODULE]),
-    case("ra_beyond_user_space", "after_smash", &[NO_MODULE]),
-    case("ra_page_without_access", "after_smash", &[NO_MODULE]),
-    case("ra_on_heap", "after_smash", &[NO_MODULE]),
-    case("ra_on_stack", "after_smash", &[NO_MODULE]),
-    case("ra_behind_module", "after_smash", &[NO_MODULE]),
-    case("ra_in_unloaded_module", "after_smash", &[NO_MODULE]),
+    case("ra_unmapped", "after_smash", NO_CODE),
+    case("ra_one", "after_smash", NO_CODE),
+    case("ra_highest", "after_smash", NO_CODE),
+    case("ra_non_canonical", "after_smash", NO_CODE),
+    case("ra_beyond_user_space", "after_smash", NO_CODE),
+    case("ra_page_without_access", "after_smash", NO_CODE),
+    case("ra_on_heap", "after_smash", NO_CODE),
+    case("ra_on_stack", "after_smash", NO_CODE),
+    case("ra_behind_module", "after_smash", NO_CODE),
+    case("ra_in_unloaded_module", "after_smash", NO_CODE),
     case("ra_zero", "after_smash", &[ZERO]),
-    case("ra_in_data", "after_smash", &[NO_MODULE, HOLE]),
-    case("ra_at_end_of_module", "after_smash", &[NO_MODULE, HOLE]),
+    case("ra_in_data", "after_smash", &[NO_MODULE, NOT_CODE, HOLE]),
+    case(
+        "ra_at_end_of_module",
+        "after_smash",
+        &[NO_MODULE, NOT_CODE, HOLE],
+    ),
     case("fp_unmapped", "after_smash", &[STEP]),
     case("fp_zero", "after_smash", &[STEP]),
     case("fp_highest", "after_smash", &[STEP]),
@@ -72,7 +79,11 @@ pub const ALL: &[Case] = &[
     case("fp_at_end_of_page", "after_smash", &[STEP]),
     case("fp_in_page_without_access", "after_smash", NO_ACCESS),
     case("fp_misaligned", "after_smash", &[ZERO]),
-    case("fp_in_code", "after_smash", &[NO_MODULE, HOLE, STEP]),
+    case(
+        "fp_in_code",
+        "after_smash",
+        &[NO_MODULE, NOT_CODE, HOLE, STEP],
+    ),
     case("fp_below_stack", "after_smash", BY_CHANCE),
     case("fp_bad_at_once", "after_bad_frame_pointer", &[STEP]),
     case(
@@ -98,9 +109,9 @@ pub const ALL: &[Case] = &[
     case("signal_leads_to_bad_stack", "after_middle", &[STEP]),
     case("stack_ends", "after_on_stack", &[STEP]),
     case("stack_without_access_above", "after_on_stack", NO_ACCESS),
-    case("overrun_by_letters", "after_overrun", &[NO_MODULE]),
+    case("overrun_by_letters", "after_overrun", NO_CODE),
     case("overrun_by_zeros", "after_overrun", &[ZERO]),
-    case("covered_by_another", "after_covers_the_next", &[NO_MODULE]),
+    case("covered_by_another", "after_covers_the_next", NO_CODE),
     case("wild_pc", "after_wild_call", &[ROOT]),
     case("wild_pc_zero", "after_wild_call", &[ROOT]),
     case("wild_pc_in_data", "after_wild_call", &[ROOT]),
@@ -113,7 +124,7 @@ pub const ALL: &[Case] = &[
     case("cfa_far_above", "after_cfa_far_above", &[STEP]),
     case("cfa_too_low", "after_cfa_too_low", BY_CHANCE),
     case("cfa_below", "after_cfa_below", BY_CHANCE),
-    case("cfa_misaligned", "after_cfa_misaligned", &[NO_MODULE]),
+    case("cfa_misaligned", "after_cfa_misaligned", NO_CODE),
     case("cfa_by_rbx", "after_cfa_by_rbx", &[STEP]),
     case(
         "cfa_by_unknown_register",
@@ -177,8 +188,8 @@ pub const ALL: &[Case] = &[
         &[STEP],
     ),
     case("ra_far_away", "after_ra_far_away", &[STEP]),
-    case("ra_is_the_cfa", "after_ra_is_the_cfa", &[NO_MODULE]),
-    case("ra_in_rbx", "after_ra_in_rbx", &[NO_MODULE]),
+    case("ra_is_the_cfa", "after_ra_is_the_cfa", NO_CODE),
+    case("ra_in_rbx", "after_ra_in_rbx", NO_CODE),
     case(
         "ra_in_unknown_register",
         "after_ra_in_unknown_register",
@@ -187,7 +198,7 @@ pub const ALL: &[Case] = &[
     case("ra_undefined", "after_ra_undefined", &[ROOT]),
     case("ra_same_value", "after_ra_same_value", &[STACKS]),
     case("ra_at_expression", "after_ra_at_expression", &[STEP]),
-    case("ra_of_expression", "after_ra_of_expression", &[NO_MODULE]),
+    case("ra_of_expression", "after_ra_of_expression", NO_CODE),
     case(
         "ra_expression_endless",
         "after_ra_expression_endless",

@@ -6,8 +6,10 @@ use unspool_process::core_file::Core;
 use unspool_process::file_provider::{CoreFiles, FileProvider, FileSearch};
 use unspool_process::snapshot_unwinder::{SnapshotUnwinder, WalkDetail};
 use unspool_process::{Process, Snapshot};
+use unspool_rows::CodeAddr;
 use unspool_table_store::{self as tables, Store, TableSource};
 use unspool_testing::{RunningProgram, command, kernel_core, limitless};
+use unspool_unwind::Modules as _;
 
 use super::*;
 
@@ -26,6 +28,12 @@ fn walk(snapshot: &dyn Snapshot, files: &dyn FileProvider, store: &Store) -> Wal
     let space = SnapshotUnwinder::with_files(snapshot, files, store);
     let stack = space.walk(&snapshot.threads()[0], usize::MAX, WalkDetail::Frames);
     let stack = stack.unwrap();
+    let last = stack.frames.last().unwrap().code;
+    let is_certain = matches!(last, CodeAddr::Instruction(_))
+        || [last.lookup(), last.address()]
+            .into_iter()
+            .any(|at| space.is_code(at));
+    assert!(is_certain, "{last:x?}, {}", stack.end.name());
     WalkOutput {
         addresses: stack
             .frames

@@ -170,6 +170,7 @@ struct Case {
     says_staying: bool,
     has_entry: bool,
     keeps_all: bool,
+    knows_all_code: bool,
     size: u64,
     seed: u64,
     odd: u64,
@@ -194,7 +195,7 @@ fn case() -> impl Strategy<Value = Case> {
     let odd = prop::sample::select(&[0_u64, 3, 30, 200][..]);
     let near = prop::sample::select(&[0, STACK + 2048, u64::MAX][..]);
     let numbers = (place, size, any::<u64>(), odd, near);
-    let flags = any::<[bool; 5]>();
+    let flags = any::<[bool; 6]>();
     let rows = prop_oneof![
         vec(stack::usual_rows(), versions..=versions),
         vec(stack::realigned_rows(), versions..=versions),
@@ -214,6 +215,7 @@ fn case() -> impl Strategy<Value = Case> {
             is_shown: flags[2],
             is_interrupted: flags[3],
             keeps_all: flags[4],
+            knows_all_code: flags[5],
             room,
             changes,
         },
@@ -296,6 +298,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         place_step: case.place.1,
         says_staying: case.says_staying,
         keeps_all: case.keeps_all,
+        knows_all_code: case.knows_all_code,
         asked: Cell::default(),
     };
     let mut stack = RandomStack::new(case.size, case.seed, case.odd, case.near);
@@ -373,6 +376,11 @@ fn check_by_rows(
         End::Outermost | End::EntryPoint | End::ZeroReturnAddress
     );
     prop_assert!(!is_root || has_ended, "{found:x?}");
+    let is_lost = by_rows.end == ReferenceEnd::NoModule && set.knows_all_code;
+    prop_assert!(
+        !is_lost || matches!(found.end, End::NotCode(_)),
+        "{found:x?}"
+    );
     Ok(())
 }
 
@@ -404,6 +412,7 @@ fn staying<'t>(tables: &'t [CompiledTable<'t>; 12]) -> ModuleSet<'t> {
         place_step: 1,
         says_staying: true,
         keeps_all: true,
+        knows_all_code: false,
         asked: Cell::default(),
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct ModuleSet<'t> {
     pub(crate) says_staying: bool,
     /// Whether rules of the last module may be kept, too.
     pub(crate) keeps_all: bool,
+    /// Whether no code is outside of the modules.
+    pub(crate) knows_all_code: bool,
     /// How often the module at an address was requested.
     pub(crate) asked: Cell<u64>,
 }
@@ -87,5 +89,9 @@ impl Modules for ModuleSet<'_> {
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {
         self.loaded.find(addr).is_some()
+    }
+
+    fn is_not_code(&self, addr: RuntimeAddr) -> bool {
+        self.knows_all_code && !self.is_code(addr)
     }
 }
