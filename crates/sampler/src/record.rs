@@ -286,8 +286,11 @@ pub struct Recording {
 /// The longest time between two checks of all rings, in milliseconds.
 const POLL_TIMEOUT_MS: i32 = 50;
 
-/// The same while new mappings will soon be known.
+/// The same while new mappings will soon be known, or threads' memory is needed.
 const HURRIED_POLL_TIMEOUT_MS: i32 = 5;
+
+/// How long threads' memory counts as needed after the last sample that needed it.
+const SHORT_COPY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The interval at which records are written and progress is reported.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
@@ -490,7 +493,8 @@ impl Recording {
             .with_directory(self.walk.is_some().then(Directory::default))
             .with_comparer(is_compared.then(WalkComparer::default)),
             walk: self.walk,
-            is_hurried: false,
+            is_hurried: true,
+            last_short_copy: started,
             filter,
             copy_sizer: self
                 .events
@@ -542,8 +546,11 @@ struct RecordLoop<W: Write> {
     last_flush: Instant,
     writer: RecordWriter<W>,
     walk: Option<KernelWalk>,
-    /// Whether new mappings will soon be known: walks in the kernel need them.
+    /// Whether new mappings will soon be known, which walks in the kernel need; or the rest of
+    /// stacks must be read before the threads change it.
     is_hurried: bool,
+    /// When a sample was last seen that lacks a part of its stack. At the start nothing is known.
+    last_short_copy: Instant,
     filter: Option<Arc<ArgumentFilter>>,
     damaged: u64,
     /// The number of threads and processes that were created.
@@ -664,10 +671,13 @@ impl<W: Write> RecordLoop<W> {
             }
         });
         self.damaged += taken.damaged;
-        self.is_hurried = false;
+        if self.writer.take_short_copy() {
+            self.last_short_copy = Instant::now();
+        }
+        self.is_hurried = self.last_short_copy.elapsed() < SHORT_COPY_INTERVAL;
         if let Some(walk) = &self.walk {
             self.writer.publish(walk);
-            self.is_hurried = taken.has_young_tasks || walk.tables.is_loading();
+            self.is_hurried |= taken.has_young_tasks || walk.tables.is_loading();
         }
         if let Some(size) = self.copy_sizer.as_mut().and_then(CopySizer::grow) {
             self.events.copy_up_to(size);

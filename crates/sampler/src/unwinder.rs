@@ -48,6 +48,8 @@ pub struct Unwinder {
     frames: Vec<RawFrame>,
     goroutine_stack: GoroutineStack,
     stack_extensions: StackExtensions,
+    /// Whether a copy was too short since it was asked.
+    had_short_copy: bool,
 }
 
 /// Memory for rules: enough for 16 MiB of code.
@@ -76,6 +78,7 @@ impl Unwinder {
             frames: Vec::new(),
             goroutine_stack: GoroutineStack::default(),
             stack_extensions: StackExtensions::default(),
+            had_short_copy: false,
         })
     }
 
@@ -85,6 +88,12 @@ impl Unwinder {
     pub fn with_live_threads(mut self) -> Self {
         self.stack_extensions.is_live = true;
         self
+    }
+
+    /// Whether a walk has needed memory that its sample lacks, since the last call. What the thread
+    /// has there changes while it runs, so such samples should be unwound soon.
+    pub(crate) fn take_short_copy(&mut self) -> bool {
+        std::mem::take(&mut self.had_short_copy)
     }
 
     /// Discards the rules of modules, because their slots have a new meaning.
@@ -164,6 +173,7 @@ impl Unwinder {
             None => walker.walk(top, space, memory, addresses),
         };
         let mut found = walk(&copy, &mut self.addresses);
+        self.had_short_copy |= found.end.unreadable().is_some();
         let copied = found.frames;
         let mut memory = copy;
         let (known, sources) = self.stack_extensions.of_thread(tid);

@@ -127,6 +127,11 @@ impl<W: Write> RecordWriter<W> {
         self
     }
 
+    /// Whether a stack was larger than its copy since the last call.
+    pub(crate) fn take_short_copy(&mut self) -> bool {
+        self.unwinder.take_short_copy()
+    }
+
     /// How complete the stacks are so far.
     pub(crate) fn completeness(&self) -> Completeness {
         self.writer.completeness()
