@@ -3,9 +3,11 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::mem;
+use core::ops::Range;
 
 use unspool_rows::table::{FdeHeader, RowStart, TableError};
-use unspool_rows::{Abi, CfaRule, Pointer, RaState, Register, RegisterRule, Row, Table};
+use unspool_rows::{Abi, CfaRule, Pointer, RaState, Register, RegisterRule, Row, Table, Vaddr};
 
 use crate::CfiSection;
 use crate::entry::{CfiEntry, Cie, ParsedFde};
@@ -97,23 +99,40 @@ pub fn read_table(section: &CfiSection<'_>) -> SectionTable {
 /// Reads several sections into one table: the `.eh_frame` sections of a relocatable file.
 #[must_use]
 pub fn read_tables(abi: Abi, sections: &[CfiSection<'_>]) -> SectionTable {
-    let mut reading = SectionTable {
-        table: Table::new(abi),
-        problems: Vec::new(),
-        counts: EntryCounts::default(),
-    };
+    let mut reading = SectionTable::new(abi);
     for section in sections {
+        reading.add(section, |_| true);
+    }
+    reading.table.shrink_to_fit();
+    reading
+}
+
+impl SectionTable {
+    /// Of no section.
+    #[must_use]
+    pub fn new(abi: Abi) -> SectionTable {
+        SectionTable {
+            table: Table::new(abi),
+            problems: Vec::new(),
+            counts: EntryCounts::default(),
+        }
+    }
+
+    /// Reads the entries of one more section, behind those that were read: those with a wanted range
+    /// of addresses.
+    pub fn add(&mut self, section: &CfiSection<'_>, is_wanted: impl Fn(&Range<Vaddr>) -> bool) {
+        let abi = self.table.abi();
         let mut reader = SectionReader {
             section,
             cie_bytes: bound(section, CIE_BYTES),
             cies: BTreeMap::new(),
-            builder: TableBuilder::new(section, reading.table),
-            counts: reading.counts,
+            builder: TableBuilder::new(section, mem::replace(&mut self.table, Table::new(abi))),
+            counts: self.counts,
         };
         for (offset, entry) in section.entries() {
-            let read = entry.and_then(|entry| reader.read(entry));
+            let read = entry.and_then(|entry| reader.read(entry, &is_wanted));
             if let Err(error) = read {
-                reading.problems.push(CfiProblem {
+                self.problems.push(CfiProblem {
                     section: section.kind,
                     entry: offset,
                     error,
@@ -121,15 +140,17 @@ pub fn read_tables(abi: Abi, sections: &[CfiSection<'_>]) -> SectionTable {
             }
         }
         reader.counts.cies += u32::try_from(reader.cies.len()).unwrap_or(u32::MAX);
-        reading.table = reader.builder.table;
-        reading.counts = reader.counts;
+        self.table = reader.builder.table;
+        self.counts = reader.counts;
     }
-    reading.table.shrink_to_fit();
-    reading
 }
 
 impl<'a> SectionReader<'_, 'a> {
-    fn read(&mut self, entry: CfiEntry<'a>) -> Result<(), CfiError> {
+    fn read(
+        &mut self,
+        entry: CfiEntry<'a>,
+        is_wanted: impl Fn(&Range<Vaddr>) -> bool,
+    ) -> Result<(), CfiError> {
         let section = self.section;
         let at = entry.cie.unwrap_or(entry.offset);
         let left = &mut self.cie_bytes;
@@ -146,6 +167,9 @@ impl<'a> SectionReader<'_, 'a> {
             (Err(_), Some(cie)) => return Err(CfiError::BadCie(cie)),
         };
         let fde = ParsedFde::parse(section, &known.cie, entry)?;
+        if !is_wanted(&(fde.start..fde.end)) {
+            return Ok(());
+        }
         self.builder.push(section, known, &fde)?;
         self.counts.fdes += 1;
         self.counts.empty_fdes += u32::from(fde.start == fde.end);

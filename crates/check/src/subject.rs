@@ -54,7 +54,7 @@ impl DeclaredTable {
     /// It has none that can be read.
     pub fn read(file: &ElfFile) -> Result<DeclaredTable, SubjectError> {
         Ok(DeclaredTable::from_table(
-            tables::read(file, TableSource::Auto)?.table,
+            tables::read(file, TableSource::First)?.table,
         ))
     }
 
@@ -65,7 +65,10 @@ impl DeclaredTable {
     ///
     /// It has one that cannot be read.
     pub fn read_if_any(file: &ElfFile) -> Result<DeclaredTable, SubjectError> {
-        Ok(DeclaredTable::from_table(tables::read_if_any(file)?))
+        Ok(DeclaredTable::from_table(tables::read_if_any_from(
+            file,
+            TableSource::First,
+        )?))
     }
 
     /// For a table.

@@ -151,7 +151,7 @@ pub(crate) enum TableFormArg {
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SectionArg {
-    /// .eh_frame if it has entries, else .debug_frame, else .sframe, else ORC.
+    /// .eh_frame, and .debug_frame for other code; else .sframe, else ORC.
     Auto,
     /// .eh_frame.
     #[value(name = "eh_frame")]
@@ -168,7 +168,7 @@ pub(crate) enum SectionArg {
 /// Where rows are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RowSourceArg {
-    /// .eh_frame if it has entries, else .debug_frame, else .sframe, else ORC.
+    /// .eh_frame, and .debug_frame for other code; else .sframe, else ORC.
     Auto,
     /// .eh_frame.
     #[value(name = "eh_frame")]

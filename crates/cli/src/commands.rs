@@ -41,7 +41,8 @@ use unspool_files::environment::variable;
 use unspool_files::output::replace;
 use unspool_files::{Input, open_input};
 use unspool_table_store::{
-    self as tables, CompileError, SourceError, SourceTable, Store, TableForm, TableSource,
+    self as tables, CompileError, SourceError, SourceSection, SourceTable, Store, TableForm,
+    TableSource,
 };
 
 use crate::args::{RowSourceArg, SectionArg, TableFormArg};
@@ -158,6 +159,18 @@ fn read(file: &ElfFile, from: SectionArg) -> anyhow::Result<SourceTable> {
     let reading = tables::read(file, from.to_library())?;
     report_problems(file, &reading);
     Ok(reading)
+}
+
+/// The sections of a table, in JSON.
+fn sections(sections: &[SourceSection]) -> Value {
+    let section = |section: &SourceSection| {
+        json!({
+            "name": section.name,
+            "bytes": section.size,
+            "entries": section.entries.len(),
+        })
+    };
+    sections.iter().map(section).collect()
 }
 
 /// Reports the problems of a file's entries.

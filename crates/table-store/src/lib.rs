@@ -30,7 +30,8 @@ pub use native::{NativeObject, NativeTableError, native_key};
 pub use sframe::{SframeFileError, SframeTable};
 pub use source::{
     NamedSection, SourceError, SourceSection, SourceTable, TableProblem, TableSource,
-    hdr_is_complete, read, read_if_any, read_if_any_from, section_lookup, sections,
+    hdr_is_complete, is_in_two_sections, read, read_if_any, read_if_any_from, section_lookup,
+    sections,
 };
 pub use stats::{Distribution, FileStats, KindCounts};
 pub use store::{

@@ -1,19 +1,25 @@
 //! The unwind table of an ELF file.
 
+use core::ops::Range;
+use core::{fmt, ptr};
+
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::orc::{OrcProblem, OrcSections, OrcVersion};
 use unspool_cfi::sframe::{self, SframeAbi, SframeProblem};
-use unspool_cfi::{CfiProblem, CfiSection, EntryCounts, Hdr, Lookup, SectionKind, read_tables};
+use unspool_cfi::{CfiProblem, CfiSection, EntryCounts, Hdr, Lookup, SectionKind, SectionTable};
 use unspool_elf::{ElfFile, GoFunctions, ModuleError, Section};
 use unspool_rows::{Arch, Fde, Table, Vaddr};
 
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TableSource {
-    /// `.eh_frame` if it has entries, else `.debug_frame`, else `.sframe`, else ORC. Not the `.debug_frame` of
-    /// a Go program, which has rows by its own table ([`synthesize`](crate::synthesize)).
+    /// `.eh_frame`, and the entries of `.debug_frame` for code that it does not cover. Else
+    /// `.sframe`, else ORC. Go's functions have rows by their own table
+    /// ([`synthesize`](crate::synthesize)): entries of `.debug_frame` do not count there.
     #[default]
     Auto,
+    /// The first that has entries, alone: `.eh_frame`, `.debug_frame`, `.sframe`, ORC.
+    First,
     /// `.eh_frame`.
     EhFrame,
     /// `.debug_frame`.
@@ -26,6 +32,13 @@ pub enum TableSource {
     Orc,
 }
 
+impl TableSource {
+    /// Whether any kind of section will do.
+    fn is_any(self) -> bool {
+        matches!(self, TableSource::Auto | TableSource::First)
+    }
+}
+
 /// A section that a table was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSection {
@@ -33,6 +46,9 @@ pub struct SourceSection {
     pub name: String,
     /// The number of bytes, decompressed.
     pub size: u64,
+    /// The entries of the table that were read from it, by their indices. Sections of SFrame or ORC
+    /// make entries together: the last has all.
+    pub entries: Range<usize>,
 }
 
 /// What is wrong with an entry, and its position.
@@ -63,6 +79,24 @@ pub struct SourceTable {
     pub sections: Vec<SourceSection>,
     /// Bytes of the section's `.eh_frame_hdr`; 0 without one.
     pub hdr_size: u64,
+}
+
+impl fmt::Display for SourceSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} entries", self.name, self.entries.len())
+    }
+}
+
+impl SourceTable {
+    /// The section of an entry of the table.
+    #[must_use]
+    pub fn section(&self, fde: &Fde) -> Option<&SourceSection> {
+        let is_its = |section: &&SourceSection| {
+            let entries = self.table.fdes().get(section.entries.clone());
+            entries.is_some_and(|entries| entries.as_ptr_range().contains(&ptr::from_ref(fde)))
+        };
+        self.sections.iter().find(is_its)
+    }
 }
 
 /// Why a file has no table to read.
@@ -106,17 +140,17 @@ pub fn read(file: &ElfFile, source: TableSource) -> Result<SourceTable, SourceEr
     }
     let first = match source {
         TableSource::Sframe => Err(missing(file, SFRAME)),
-        _ => sections(file, source).map(|found| read_found(file, &found)),
+        _ => sections(file, source).map(|found| read_found(file, &found, source)),
     };
     let has_entries = |table: &SourceTable| table.counts.fdes > 0 || !table.problems.is_empty();
     match first {
-        Ok(reading) if source != TableSource::Auto || has_entries(&reading) => Ok(reading),
+        Ok(reading) if !source.is_any() || has_entries(&reading) => Ok(reading),
         Err(SourceError::Missing { .. }) | Ok(_)
-            if matches!(source, TableSource::Auto | TableSource::Sframe) =>
+            if source.is_any() || source == TableSource::Sframe =>
         {
             match read_sframe(file)? {
                 Some(sframe) => Ok(sframe),
-                None if source == TableSource::Auto && file.orc()?.is_some() => read_orc(file),
+                None if source.is_any() && file.orc()?.is_some() => read_orc(file),
                 None => first,
             }
         }
@@ -134,7 +168,7 @@ const SFRAME: &str = ".sframe";
 /// The file has no such section, or its bytes cannot be read.
 pub(crate) fn check_exists(file: &ElfFile, source: TableSource) -> Result<(), SourceError> {
     let is_sframe =
-        matches!(source, TableSource::Auto | TableSource::Sframe) && !file.sframes()?.is_empty();
+        (source.is_any() || source == TableSource::Sframe) && !file.sframes()?.is_empty();
     match source {
         _ if is_sframe => Ok(()),
         TableSource::Sframe => Err(missing(file, SFRAME)),
@@ -145,11 +179,14 @@ pub(crate) fn check_exists(file: &ElfFile, source: TableSource) -> Result<(), So
 
 /// The ORC table of a file.
 fn read_orc(file: &ElfFile) -> Result<SourceTable, SourceError> {
-    let (orc, sections) = orc(file)?;
+    let (orc, mut sections) = orc(file)?;
     let functions = file.symbols().iter().filter(|symbol| symbol.is_function);
     let mut starts: Vec<Vaddr> = functions.map(|symbol| symbol.address).collect();
     starts.sort_unstable();
     let (table, problems) = orc.table(&starts);
+    if let Some(last) = sections.last_mut() {
+        last.entries = 0..table.fdes().len();
+    }
     Ok(SourceTable {
         counts: EntryCounts {
             cies: 0,
@@ -181,10 +218,6 @@ fn orc(file: &ElfFile) -> Result<(OrcSections<'_>, Vec<SourceSection>), SourceEr
             .map(|byte| format!("{byte:02x}"))
             .collect(),
     })?;
-    let origin = |section: &Section<'_>| SourceSection {
-        name: section.name.clone().into_owned(),
-        size: section.data.len() as u64,
-    };
     let sections = vec![origin(&addresses), origin(&entries)];
     let orc = OrcSections {
         addresses: addresses.data,
@@ -214,6 +247,10 @@ fn read_sframe(file: &ElfFile) -> Result<Option<SourceTable>, ModuleError> {
     }
     let (table, others) = sframe::table(&functions, machine);
     problems.extend(others);
+    let mut sections: Vec<SourceSection> = found.iter().map(origin).collect();
+    if let Some(last) = sections.last_mut() {
+        last.entries = 0..table.fdes().len();
+    }
     let count = |fdes: usize| u32::try_from(fdes).unwrap_or(u32::MAX);
     let is_empty = |fde: &&Fde| fde.start == fde.end;
     Ok(Some(SourceTable {
@@ -224,15 +261,18 @@ fn read_sframe(file: &ElfFile) -> Result<Option<SourceTable>, ModuleError> {
         },
         table,
         problems: problems.into_iter().map(TableProblem::Sframe).collect(),
-        sections: found
-            .iter()
-            .map(|section| SourceSection {
-                name: section.name.clone().into_owned(),
-                size: section.data.len() as u64,
-            })
-            .collect(),
+        sections,
         hdr_size: 0,
     }))
+}
+
+/// A section without entries of its own.
+fn origin(section: &Section<'_>) -> SourceSection {
+    SourceSection {
+        name: section.name.clone().into_owned(),
+        size: section.data.len() as u64,
+        entries: 0..0,
+    }
 }
 
 /// The rows of a file; an empty table if it has none.
@@ -264,10 +304,11 @@ pub fn read_if_any_from(file: &ElfFile, source: TableSource) -> Result<Table, So
 ///
 /// The file has none, or its bytes cannot be read. SFrame never has any.
 pub fn sections(file: &ElfFile, source: TableSource) -> Result<Vec<NamedSection<'_>>, SourceError> {
-    const ANY: &str = "unwind table (.eh_frame, .debug_frame or .sframe)";
     let (kinds, wanted): (&[SectionKind], _) = match source {
-        TableSource::Auto if has_go_frames(file) => (&[SectionKind::EhFrame], ANY),
-        TableSource::Auto => (&[SectionKind::EhFrame, SectionKind::DebugFrame], ANY),
+        TableSource::Auto | TableSource::First => (
+            &[SectionKind::EhFrame, SectionKind::DebugFrame],
+            "unwind table (.eh_frame, .debug_frame or .sframe)",
+        ),
         TableSource::EhFrame => (&[SectionKind::EhFrame], ".eh_frame"),
         TableSource::DebugFrame => (&[SectionKind::DebugFrame], ".debug_frame"),
         TableSource::Sframe | TableSource::Orc => (
@@ -275,24 +316,36 @@ pub fn sections(file: &ElfFile, source: TableSource) -> Result<Vec<NamedSection<
             "call frame information: .sframe and ORC have rows, and no instructions",
         ),
     };
-    let mut empty = None;
+    let (mut all, mut empty) = (Vec::new(), None);
     for kind in kinds {
         let found = sections_of_kind(file, *kind)?;
         let has_entries = |(section, _): &NamedSection<'_>| section.entries().next().is_some();
         if found.iter().any(has_entries) {
-            return Ok(found);
-        }
-        if !found.is_empty() {
+            all.extend(found);
+            if source != TableSource::Auto {
+                break;
+            }
+        } else if !found.is_empty() {
             empty.get_or_insert(found);
         }
     }
-    empty.ok_or_else(|| missing(file, wanted))
+    let found = Some(all).filter(|all| !all.is_empty()).or(empty);
+    found.ok_or_else(|| missing(file, wanted))
 }
 
-/// Whether rows are made of Go's own table of frames. In the `.debug_frame` that Go writes, the rows
-/// of functions that change stacks are wrong.
-fn has_go_frames(file: &ElfFile) -> bool {
-    file.abi().arch == Arch::X86_64 && GoFunctions::new(file).is_some()
+/// Whether the table is in two sections, so that no [`section_lookup`] knows all of it.
+#[must_use]
+pub fn is_in_two_sections(file: &ElfFile) -> bool {
+    let has = |name| file.sections().any(|section| section.name == name);
+    has(".debug_frame") && has(".eh_frame")
+}
+
+/// The functions with rows of Go's own table of frames. In the `.debug_frame` that Go writes, the
+/// rows of functions that change stacks are wrong.
+fn go_functions(file: &ElfFile) -> Option<GoFunctions<'_>> {
+    (file.abi().arch == Arch::X86_64)
+        .then(|| GoFunctions::new(file))
+        .flatten()
 }
 
 fn missing(file: &ElfFile, wanted: &'static str) -> SourceError {
@@ -334,23 +387,63 @@ fn as_cfi<'a>(file: &ElfFile, kind: SectionKind, data: &'a [u8], address: Vaddr)
     }
 }
 
-fn read_found(file: &ElfFile, found: &[NamedSection<'_>]) -> SourceTable {
-    let sections: Vec<CfiSection<'_>> = found.iter().map(|(section, _)| *section).collect();
-    let read = read_tables(file.abi(), &sections);
-    let is_searched =
-        matches!(sections.as_slice(), [section] if section.kind == SectionKind::EhFrame);
+fn read_found(file: &ElfFile, found: &[NamedSection<'_>], source: TableSource) -> SourceTable {
+    let mut read = SectionTable::new(file.abi());
+    let mut sections: Vec<SourceSection> = Vec::new();
+    let mut taken = None;
+    for (section, name) in found {
+        let first = read.table.fdes().len();
+        if source == TableSource::Auto && section.kind == SectionKind::DebugFrame {
+            let taken = taken.get_or_insert_with(|| ranges_with_rows(file, &read.table));
+            read.add(section, |range| !overlaps(taken, range));
+        } else {
+            read.add(section, |_| true);
+        }
+        sections.push(SourceSection {
+            name: name.to_owned(),
+            size: section.data.len() as u64,
+            entries: first..read.table.fdes().len(),
+        });
+    }
+    read.table.shrink_to_fit();
+    let mut eh_frames = found
+        .iter()
+        .filter(|(section, _)| section.kind == SectionKind::EhFrame);
+    let is_searched = eh_frames.next().is_some() && eh_frames.next().is_none();
     let hdr = file.eh_frame_hdr().ok().flatten().filter(|_| is_searched);
-    let origin = |(section, name): &NamedSection<'_>| SourceSection {
-        name: name.to_owned(),
-        size: section.data.len() as u64,
-    };
     SourceTable {
         table: read.table,
         problems: read.problems.into_iter().map(TableProblem::Cfi).collect(),
         counts: read.counts,
-        sections: found.iter().map(origin).collect(),
+        sections,
         hdr_size: hdr.map_or(0, |hdr| hdr.data.len() as u64),
     }
+}
+
+/// The ranges of addresses that need no entry of `.debug_frame`: those that a table has, and Go's
+/// functions. Ascending and disjoint.
+fn ranges_with_rows(file: &ElfFile, table: &Table) -> Vec<Range<Vaddr>> {
+    let entries = table.fdes().iter().map(|fde| fde.start..fde.end);
+    let go = go_functions(file).into_iter().flat_map(GoFunctions::iter);
+    let mut all: Vec<_> = entries.chain(go.map(|function| function.range)).collect();
+    all.retain(|range| range.start < range.end);
+    all.sort_unstable_by_key(|range| range.start);
+    all.dedup_by(|next, last| {
+        let is_joined = next.start <= last.end;
+        if is_joined {
+            last.end = last.end.max(next.end);
+        }
+        is_joined
+    });
+    all
+}
+
+/// Whether a range shares addresses with one of these. They ascend and are disjoint.
+fn overlaps(ranges: &[Range<Vaddr>], range: &Range<Vaddr>) -> bool {
+    let after = ranges.partition_point(|other| other.end <= range.start);
+    ranges
+        .get(after)
+        .is_some_and(|other| other.start < range.end)
 }
 
 /// Whether `.eh_frame_hdr` lists exactly the entries that were read and are not empty, ascending
@@ -361,6 +454,7 @@ pub fn hdr_is_complete(file: &ElfFile, table: &SourceTable) -> Option<bool> {
     if table.hdr_size == 0 {
         return None;
     }
+    let own = table.sections.first()?;
     let found = file.eh_frame_hdr().ok()??;
     let sections = sections_of_kind(file, SectionKind::EhFrame).ok()?;
     let (section, _) = sections.first()?;
@@ -372,6 +466,7 @@ pub fn hdr_is_complete(file: &ElfFile, table: &SourceTable) -> Option<bool> {
     let mut entries: Vec<_> = table
         .table
         .fdes()
+        .get(own.entries.clone())?
         .iter()
         .filter(covers)
         .map(bounds)
@@ -402,7 +497,7 @@ pub fn section_lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
         let hdr = hdr.and_then(|hdr| Hdr::parse(hdr.data, hdr.address, file.abi()).ok());
         return Some(Lookup::new(section, hdr, trust));
     }
-    if has_go_frames(file) {
+    if go_functions(file).is_some() {
         return None;
     }
     let (section, _) = sections_of_kind(file, SectionKind::DebugFrame)

@@ -37,6 +37,8 @@ pub struct FileStats {
     pub cies: u64,
     /// The number of FDEs.
     pub fdes: u64,
+    /// The FDEs of each section, by its name.
+    pub fdes_by_section: BTreeMap<String, u64>,
     /// FDEs that cover no address.
     pub empty_fdes: u64,
     /// Entries that could not be read, or are in doubt.
@@ -96,6 +98,11 @@ impl FileStats {
             file_count: 1,
             cies: source_table.counts.cies.into(),
             fdes: source_table.counts.fdes.into(),
+            fdes_by_section: source_table
+                .sections
+                .iter()
+                .map(|section| (section.name.clone(), section.entries.len() as u64))
+                .collect(),
             empty_fdes: source_table.counts.empty_fdes.into(),
             bad_entries: source_table.problems.len() as u64,
             rows: table.row_count() as u64,
@@ -197,6 +204,9 @@ impl FileStats {
         self.file_count += other.file_count;
         self.cies += other.cies;
         self.fdes += other.fdes;
+        for (section, fdes) in &other.fdes_by_section {
+            *self.fdes_by_section.entry(section.clone()).or_default() += fdes;
+        }
         self.empty_fdes += other.empty_fdes;
         self.bad_entries += other.bad_entries;
         self.rows += other.rows;

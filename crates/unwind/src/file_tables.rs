@@ -15,7 +15,7 @@ use unspool_rows::{Abi, CodeAddr, LoadBias, Registers, Row, RuntimeAddr, Vaddr};
 use unspool_synthesis::ExitRows;
 use unspool_table_store::{
     NativeObject, NativeTableError, Store, StoreError, TableBytes, TableSource, code, compile,
-    embedded, embedded_bytes, find_or_synthesize, own_key, section_lookup,
+    embedded, embedded_bytes, find_or_synthesize, is_in_two_sections, own_key, section_lookup,
 };
 
 use crate::exit_code::{FileCode, SharedExitRows};
@@ -38,8 +38,9 @@ pub struct FileTables {
     synthesized: OnceLock<Option<OwnedTable>>,
     exit_rows: SharedExitRows,
     native: OnceLock<NativeTable>,
-    /// The file's SFrame as a compiled table, if it has nothing else: made on first use.
-    sframe: OnceLock<Option<OwnedTable>>,
+    /// The compiled table of a file in whose own sections no address can be looked up alone: made
+    /// on first use.
+    made: OnceLock<Option<OwnedTable>>,
 }
 
 /// A compiled table, opened.
@@ -150,7 +151,7 @@ impl FileTables {
             synthesized: OnceLock::new(),
             exit_rows,
             native: OnceLock::new(),
-            sframe: OnceLock::new(),
+            made: OnceLock::new(),
         }
     }
 
@@ -292,7 +293,7 @@ impl FileTables {
         };
         let opened = match source {
             Some(_) => None,
-            None => opened.or_else(|| self.sframe()),
+            None => opened.or_else(|| self.made()),
         };
         Module {
             slot,
@@ -322,14 +323,14 @@ impl FileTables {
         Some(self.native.get()?)
     }
 
-    /// The rows of a file that has SFrame and no call frame information. A walk that must not wait
-    /// has none until the compiled table is attached.
-    fn sframe(&self) -> Option<&WalkTable<'_>> {
+    /// The rows of a file that has SFrame and no call frame information, or that has two sections
+    /// of this. A walk that must not wait has none until the compiled table is attached.
+    fn made(&self) -> Option<&WalkTable<'_>> {
         if self.for_walks {
             return None;
         }
         let make = || {
-            let made = compile(&self.file, TableSource::Sframe).ok()?;
+            let made = compile(&self.file, TableSource::Auto).ok()?;
             let parts = CompiledSource {
                 file: Arc::clone(&self.file),
                 bytes: TableBytes::Memory(made.encoded.bytes),
@@ -337,7 +338,7 @@ impl FileTables {
             };
             Some(OwnedTable::new(parts, open_compiled))
         };
-        let table = self.sframe.get_or_init(make).as_ref()?;
+        let table = self.made.get_or_init(make).as_ref()?;
         table.borrow_dependent().as_ref()
     }
 
@@ -349,7 +350,10 @@ impl FileTables {
             HdrTrust::Unchecked
         };
         let source = self.source.get_or_init(|| {
-            OwnedLookup::new(Arc::clone(&self.file), |file| section_lookup(file, trust))
+            OwnedLookup::new(Arc::clone(&self.file), |file| {
+                let is_all = self.for_walks || !is_in_two_sections(file);
+                is_all.then(|| section_lookup(file, trust)).flatten()
+            })
         });
         source.borrow_dependent().as_ref()
     }

@@ -186,6 +186,7 @@ impl TableView<'_> {
         let table = &self.table.table;
         for fde in self.selected_fdes() {
             print_name(&mut out, self.file, fde.start)?;
+            self.print_section(&mut out, fde)?;
             writeln!(out, "{}", FdeText(fde))?;
             for start in table.rows(fde) {
                 if let Some(row) = table.row(start.row) {
@@ -204,6 +205,7 @@ impl TableView<'_> {
         let sections = self.sections(from)?;
         for (fde, listing) in list_entries(&sections, &self.table.table, is_wanted) {
             print_name(&mut out, self.file, fde.start)?;
+            self.print_section(&mut out, fde)?;
             write!(out, "{}\n{}", FdeText(fde), listing?)?;
         }
         Ok(out.flush()?)
@@ -233,6 +235,14 @@ impl TableView<'_> {
         Ok(())
     }
 
+    /// Prints an entry's section, where entries are from several.
+    fn print_section(&self, out: &mut impl Write, fde: &Fde) -> std::io::Result<()> {
+        let section = self.table.section(fde);
+        let section =
+            section.filter(|section| section.entries.len() < self.table.table.fdes().len());
+        section.map_or(Ok(()), |section| writeln!(out, "# in {}", section.name))
+    }
+
     fn entries(&self) -> Vec<Value> {
         let table = &self.table.table;
         let row = |start: RowStart| {
@@ -242,7 +252,7 @@ impl TableView<'_> {
         };
         let rows = |fde| table.rows(fde).filter_map(row).collect::<Vec<_>>();
         self.selected_fdes()
-            .map(|fde| entry(self.file, fde, &rows(fde)))
+            .map(|fde| self.entry(fde, &rows(fde)))
             .collect()
     }
 
@@ -259,7 +269,7 @@ impl TableView<'_> {
                     "instructions": instructions(&row.instructions),
                 })
             });
-            let mut entry = entry(self.file, fde, &rows.collect::<Vec<_>>());
+            let mut entry = self.entry(fde, &rows.collect::<Vec<_>>());
             if let Some(object) = entry.as_object_mut() {
                 let cie = json!({
                     "section_offset": listing.cie,
@@ -276,6 +286,24 @@ impl TableView<'_> {
             entries.push(entry);
         }
         Ok(entries)
+    }
+
+    fn entry(&self, fde: &Fde, rows: &[Value]) -> Value {
+        let symbol = self.file.symbols().lookup(fde.start);
+        let personality = fde.personality.map(|personality| match personality {
+            Pointer::Direct(addr) => json!({ "address": output::address(addr.0) }),
+            Pointer::Indirect(addr) => json!({ "pointer_address": output::address(addr.0) }),
+        });
+        json!({
+            "start": output::address(fde.start.0),
+            "end": output::address(fde.end.0),
+            "symbol": symbol.map(|symbol| demangle(&symbol.name).into_owned()),
+            "personality": personality,
+            "lsda": fde.lsda.map(|lsda| output::address(lsda.0)),
+            "section": self.table.section(fde).map(|section| &section.name),
+            "section_offset": fde.origin,
+            "rows": rows,
+        })
     }
 
     fn json(&self, entries: &[Value]) -> anyhow::Result<()> {
@@ -297,18 +325,12 @@ impl TableView<'_> {
                 })
             })
             .collect();
-        let sections: Vec<Value> = self
-            .table
-            .sections
-            .iter()
-            .map(|origin| json!({ "name": origin.name, "bytes": origin.size }))
-            .collect();
         let is_hole = entries.is_empty();
         let pc = self.selection.pc.filter(|_| is_hole);
         let neighbours = pc.map(|pc| Neighbours::find(self.table, pc));
         let body = json!({
             "abi": AbiText(table.abi()).to_string(),
-            "sections": sections,
+            "sections": super::sections(&self.table.sections),
             "eh_frame_hdr": hdr_is_complete.map(|complete| if complete { "complete" } else { "incomplete" }),
             "entries": entries,
             "neighbours": neighbours.map(|around| around.json(self.file)),
@@ -376,20 +398,3 @@ const SUSPECT_HDR: &str = "does not list just these entries in order, or they ov
 
 /// The most overlaps to list.
 const MAX_OVERLAPS: usize = 1000;
-
-fn entry(file: &ElfFile, fde: &Fde, rows: &[Value]) -> Value {
-    let symbol = file.symbols().lookup(fde.start);
-    let personality = fde.personality.map(|personality| match personality {
-        Pointer::Direct(addr) => json!({ "address": output::address(addr.0) }),
-        Pointer::Indirect(addr) => json!({ "pointer_address": output::address(addr.0) }),
-    });
-    json!({
-        "start": output::address(fde.start.0),
-        "end": output::address(fde.end.0),
-        "symbol": symbol.map(|symbol| demangle(&symbol.name).into_owned()),
-        "personality": personality,
-        "lsda": fde.lsda.map(|lsda| output::address(lsda.0)),
-        "section_offset": fde.origin,
-        "rows": rows,
-    })
-}

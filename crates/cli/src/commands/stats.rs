@@ -110,6 +110,11 @@ fn print_text(all: &[FileStats], total: Option<&FileStats>) -> std::io::Result<(
             "  entries        {:>10}   {} CIEs, {} empty",
             f.fdes, f.cies, f.empty_fdes
         )?;
+        if f.fdes_by_section.len() > 1 {
+            for (section, fdes) in &f.fdes_by_section {
+                writeln!(out, "    {section:<13}{fdes:>10}")?;
+            }
+        }
         writeln!(
             out,
             "  code bytes     {:>10}   an entry: {}",
@@ -226,6 +231,7 @@ fn as_json(f: &FileStats) -> Value {
         "file_count": f.file_count,
         "cies": f.cies,
         "fdes": f.fdes,
+        "fdes_by_section": f.fdes_by_section,
         "empty_fdes": f.empty_fdes,
         "bad_entries": f.bad_entries,
         "rows": f.rows,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use unspool_compiled_table::{CompiledTable, SourceComparison, layout};
 use unspool_elf::ElfFile;
-use unspool_table_store::{self as tables, TableSource};
+use unspool_table_store::{self as tables, SourceSection, TableSource};
 
 mod native;
 
@@ -28,6 +28,8 @@ struct TableVerification {
     build_id: Option<String>,
     comparison: SourceComparison,
     bad_entries: usize,
+    /// The sections of the file's rows.
+    sections: Vec<SourceSection>,
     /// Whether the table is embedded in the file.
     is_embedded: bool,
     hashes: Option<Hashes>,
@@ -164,6 +166,7 @@ fn prove(
         build_id: file.build_id().map(|id| id.to_string()),
         comparison: comparison.with_context(|| checked.display().to_string())?,
         bad_entries: reading.problems.len(),
+        sections: reading.sections,
         is_embedded: embedded.is_some(),
         hashes: (format == Format::Json).then(|| Hashes::new(&file, &table)),
     })
@@ -241,6 +244,10 @@ fn print_text(
             ""
         };
         writeln!(out, "{}: {of}{}", output::path(&proof.path), counts(c))?;
+        if let [_, _, ..] = proof.sections.as_slice() {
+            let entries = proof.sections.iter().map(SourceSection::to_string);
+            writeln!(out, "  {}", entries.collect::<Vec<_>>().join(", "))?;
+        }
         if proof.bad_entries > 0 {
             writeln!(
                 out,
@@ -311,6 +318,7 @@ fn as_json(verification: &TableVerification) -> Value {
             "embedded": verification.is_embedded,
         })),
         "bad_entries": verification.bad_entries,
+        "sections": super::sections(&verification.sections),
         "counts": numbers(&verification.comparison),
         "mismatches": mismatches,
     })

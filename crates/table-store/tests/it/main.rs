@@ -2,5 +2,6 @@
 #![cfg(test)]
 
 mod go;
+mod sections;
 mod stats;
 mod store;

@@ -8,7 +8,7 @@ use unspool_elf::ElfFile;
 use unspool_rows::{LoadBias, PackedRow, Register, RegisterScope, Row, Vaddr};
 use unspool_table_store::{self as tables, NativeObject, Store, TableBytes, TableSource};
 use unspool_testing::Folder;
-use unspool_unwind::FileTables;
+use unspool_unwind::{Evidence, FileTables};
 
 /// Compiles a library with one function, `answer`.
 fn library(folder: &Folder, name: &str, build_id: &str) -> ElfFile {
@@ -46,6 +46,37 @@ fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
     let made = tables::compile(&file, TableSource::Auto).unwrap();
     assert!(for_walks.attach(TableBytes::Memory(made.encoded.bytes)));
     assert!(has_row(&for_walks));
+}
+
+/// A function that only `.debug_frame` describes, beside another's `.eh_frame`.
+#[test]
+fn walks_have_the_rows_of_both_sections() {
+    let folder = Folder::new();
+    folder.write("first.c", "int first(void) { return 1; }");
+    folder.write("second.c", "int second(void) { return 2; }");
+    folder.tool("gcc", "-c -g -fPIC first.c");
+    folder.tool(
+        "gcc",
+        "-c -g -fPIC -fno-asynchronous-unwind-tables second.c",
+    );
+    folder.tool("gcc", "-shared -nostdlib -o library.so first.o second.o");
+    let file = Arc::new(ElfFile::open(folder.join("library.so")).unwrap());
+    for name in ["first", "second"] {
+        let symbol = file.symbols().iter().find(|symbol| symbol.name == name);
+        let pc = symbol.unwrap().address.offset(1);
+        for is_for_walks in [false, true] {
+            let mut tables = FileTables::new(Arc::clone(&file));
+            if is_for_walks {
+                let made = tables::compile(&file, TableSource::Auto).unwrap();
+                tables = tables.for_walks();
+                assert!(tables.attach(TableBytes::Memory(made.encoded.bytes)));
+            }
+            let mut row = Row::new(Register(0));
+            let module = tables.module(LoadBias(0), None, None);
+            let found = module.row(pc, &mut row).unwrap();
+            assert_eq!(found.evidence, Evidence::Cfi, "{name}");
+        }
+    }
 }
 
 /// Machine code of another module is replaced, and a notice says why.

@@ -45,6 +45,8 @@ fn a_long_stack() {
 fn a_long_stack_without_tables() {
     let options = [
         "-O2",
+        // Without .debug_frame.
+        "-g0",
         "-fno-omit-frame-pointer",
         "-fno-asynchronous-unwind-tables",
         "-fno-unwind-tables",
