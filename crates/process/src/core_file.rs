@@ -35,6 +35,7 @@ pub struct Core {
     abi: Abi,
     memory: CoreMemory,
     mappings: Mappings,
+    has_file_list: bool,
     threads: Vec<Thread>,
     signal: Option<Signal>,
     process: Option<ProcessInfo>,
@@ -116,6 +117,7 @@ impl Core {
                 endian: Endian::Little,
             },
             mappings,
+            has_file_list: !abi_info.files.is_empty(),
             memory,
             threads: abi_info.threads,
             signal: abi_info.signal,
@@ -184,6 +186,10 @@ impl Snapshot for Core {
 
     fn mappings(&self) -> &Mappings {
         &self.mappings
+    }
+
+    fn has_all_mappings(&self) -> bool {
+        self.has_file_list
     }
 
     fn auxv(&self) -> &AuxVector {

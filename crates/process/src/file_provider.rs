@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use unspool_elf::{BuildId, ElfFile, ModuleError};
 use unspool_rows::Unreadable;
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::OwnProcess;
 #[cfg(feature = "ptrace")]
 use crate::Process;
 use crate::core_file::Core;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::loaded_objects::absolute;
 use crate::maps::Mapping;
 use crate::module_folders::ModuleFolders;
 use crate::{FileIdentity, MappedFile, Snapshot};
@@ -233,8 +234,8 @@ impl<'c> CoreFiles<'c> {
         if let Some(entry) = self.core.auxv().entry() {
             return mappings.find(entry);
         }
-        let given = self.search.executable.as_deref()?;
-        let is_given = |mapping: &&Mapping| mapping.name.as_deref() == Some(given.as_os_str());
+        let given = absolute(self.search.executable.as_deref()?);
+        let is_given = |mapping: &&Mapping| mapping.name.as_ref() == Some(&given);
         mappings.iter().find(is_given)
     }
 
@@ -248,12 +249,7 @@ impl FileProvider for CoreFiles<'_> {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
         let given = self.search.executable.as_deref();
         let given = given.filter(|_| self.is_executable(mapping));
-        // A program may have been started by a path relative to this folder.
-        let named = mapping.name.as_deref().filter(|_| mapping.by_object);
-        let named = named
-            .map(Path::new)
-            .or(mapping.path())
-            .unwrap_or(Path::new(""));
+        let named = mapping.path().unwrap_or(Path::new(""));
         let opened = given.map_or_else(|| self.search.open(named), ElfFile::open);
         // A core does not record inodes. Without a recorded build ID the path has to do.
         let id = self.core.build_id_at(mapping).ok();

@@ -251,7 +251,7 @@ impl CoreObjects<'_> {
         };
         if let Some(object) = objects.iter_mut().find(|object| is_program(object)) {
             if object.file.name.is_none() {
-                let given = self.program.map(|file| file.path().into());
+                let given = self.program.map(|file| absolute(file.path()));
                 let name = given.or_else(|| self.program_name());
                 object.file = name.map(ObjectFile::named).unwrap_or_default();
             }
@@ -269,7 +269,8 @@ impl CoreObjects<'_> {
         };
         let placed = self.place(program, mappings);
         // The path in the process, not that of the opened file.
-        let path = self.program.map(|given| given.path().into()).or(started);
+        let given = self.program.map(|given| absolute(given.path()));
+        let path = given.or(started);
         objects.extend(placed.map(|bias| LoadedObject {
             bias,
             headers: program_header::of_file(program.bytes()),
@@ -305,9 +306,11 @@ impl CoreObjects<'_> {
         (is_there && is_unnamed).then_some(bias)
     }
 
-    /// The path that the program was started by (`AT_EXECFN`).
+    /// The path that the program was started by (`AT_EXECFN`). A relative one is tried in the
+    /// current folder: the core does not say the process's.
     fn program_name(&self) -> Option<OsString> {
-        read_string(self.memory, self.auxv.execfn()?)
+        let name = read_string(self.memory, self.auxv.execfn()?)?;
+        Some(absolute(Path::new(&name)))
     }
 
     /// Adds the libraries of the dynamic loader's list, or their names.
@@ -344,6 +347,11 @@ impl CoreObjects<'_> {
             }
         }
     }
+}
+
+/// An absolute path: a mapping's file has one.
+pub(crate) fn absolute(path: &Path) -> OsString {
+    std::path::absolute(path).map_or_else(|_| path.into(), Into::into)
 }
 
 /// The only bias at which each segment of a file begins a mapping with its permissions.

@@ -26,6 +26,12 @@ pub trait Snapshot {
     /// The mappings.
     fn mappings(&self) -> &Mappings;
 
+    /// Whether no memory is mapped outside of these. A core without a list of mapped files may lack
+    /// those that its writer could find in files.
+    fn has_all_mappings(&self) -> bool {
+        true
+    }
+
     /// The auxiliary vector.
     fn auxv(&self) -> &AuxVector;
 

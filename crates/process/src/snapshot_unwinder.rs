@@ -651,9 +651,10 @@ impl Modules for SnapshotUnwinder<'_> {
         let may_be_code = |mapping: &Mapping| {
             mapping.permissions.execute || (mapping.may_execute() && !mapping.is_anonymous())
         };
-        !self
-            .mapping(addr)
-            .is_some_and(|(_, mapping)| may_be_code(mapping))
+        match self.mapping(addr) {
+            Some((_, mapping)) => !may_be_code(mapping),
+            None => self.snapshot.has_all_mappings(),
+        }
     }
 }
 

@@ -472,9 +472,17 @@ fn a_core_without_a_list_of_files() {
         sysroot: Some(root),
         ..FileSearch::default()
     };
-    let by_auxv: [(&Path, &[u32], &FileSearch); 6] = [
+    let current = std::env::current_dir().unwrap();
+    let up: PathBuf = current.components().skip(1).map(|_| "..").collect();
+    let relative = FileSearch {
+        executable: Some(up.join(program.strip_prefix("/").unwrap())),
+        ..FileSearch::default()
+    };
+    let by_auxv: [(&Path, &[u32], &FileSearch); 8] = [
         (&kernel, &[NT_FILE], &at_paths),
         (&kernel, &[NT_FILE, NT_AUXV], &given),
+        (&kernel, &[NT_FILE, NT_AUXV], &relative),
+        (&without_headers, &[NT_FILE], &relative),
         (&without_headers, &[NT_FILE], &at_paths),
         (&without_headers, &[NT_FILE, NT_AUXV], &given),
         (&without_headers, &[NT_FILE], &below_root),
