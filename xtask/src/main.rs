@@ -25,8 +25,10 @@ usage: cargo xtask TASK
                               for every ELF file below PATH (default: the whole machine)
   root                        run the tests that `test` leaves out: they act as several users or load BPF programs.
                               Their programs are started by sudo, and need Linux 6.9 or later
-  debian [RELEASE...]         run all tests of the last commit in new roots of Debian: in bookworm as a user with sudo,
-                              in trixie as root (as root)
+  debian [RELEASE...] [-- COMMAND...]
+                              run all tests of the last commit in new roots of Debian: in bookworm as a user with sudo,
+                              in trixie as root (as root). A root where one fails is kept. COMMAND runs there, of what
+                              is the last commit then
   tidy                        hold the documents against the repository: crates, paths, width of lines
   attack [--only TEXT]        act as a second user who attacks root's unspool, in each way that
                               docs/security.md speaks of (as root); --help says more
@@ -195,7 +197,14 @@ fn run() -> Result<ExitCode, Error> {
 /// Runs the tests that `test` leaves out, as root; returns whether they passed.
 fn root_tests() -> Result<bool, Error> {
     let mut command = Command::new(cargo());
-    command.args(["test", "--workspace", "--tests", "--", "--ignored"]);
+    command.args([
+        "test",
+        "--workspace",
+        "--tests",
+        "--no-fail-fast",
+        "--",
+        "--ignored",
+    ]);
     if !packages::is_root()? {
         // cargo stays this user's; it starts the test programs by sudo.
         let runner = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";

@@ -1,6 +1,7 @@
-# The script of `cargo xtask debian`: runs all tests of /clone in a root of Debian. Arguments: the root, the user,
-# Rust's toolchain, cargo's folder.
+# The script of `cargo xtask debian`: runs a command in the folder /clone of a root of Debian. Arguments: the root, the user,
+# Rust's toolchain, cargo's folder, the command.
 root=$1 user=$2 toolchain=$3 cargo=$4
+shift 4
 
 mount --make-rprivate /
 # Not chroot: with it, `unshare` is not permitted.
@@ -23,18 +24,19 @@ pivot_root . .old
 umount -l /.old
 rmdir /.old
 
-echo "127.0.0.1 localhost $(cat /proc/sys/kernel/hostname)" >> /etc/hosts
+echo "127.0.0.1 localhost $(cat /proc/sys/kernel/hostname)" > /etc/hosts
 home=/root
 if [ "$user" != root ]; then
     home=/home/$user
-    useradd --create-home "$user"
+    id "$user" > /dev/null 2>&1 || useradd --create-home "$user"
     echo "$user ALL=(ALL) NOPASSWD: ALL" > "/etc/sudoers.d/$user"
     chown -R "$user:" /clone
 fi
 mkdir -p "$home/.cargo"
-ln -s /registry "$home/.cargo/registry"
+ln -sfn /registry "$home/.cargo/registry"
 chown -R "$user:" "$home"
+cd /clone
 exec setpriv --reuid "$user" --regid "$user" --init-groups env -i HOME="$home" USER="$user" LANG=C.UTF-8 \
     PATH=/toolchain/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     CARGO_NET_OFFLINE=true CARGO_INCREMENTAL=0 \
-    sh -euc 'cd /clone; cargo xtask test --no-fail-fast; cargo xtask root'
+    "$@"
