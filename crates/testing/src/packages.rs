@@ -38,6 +38,11 @@ pub const NEEDED: &[PackageFile] = &[
     needed("/usr/bin/g++", "g++"),
     needed("/usr/bin/clang", "clang"),
     needed("/usr/bin/clang++", "clang"),
+    // The runtimes of clang's sanitizers are in a folder with clang's version.
+    needed(
+        "/usr/share/doc/libclang-rt-dev/copyright",
+        "libclang-rt-dev",
+    ),
     needed("/usr/bin/gdc", "gdc"),
     needed("/usr/bin/gnatmake", "gnat"),
     needed("/usr/bin/ldc2", "ldc"),
