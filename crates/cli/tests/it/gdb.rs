@@ -6,7 +6,15 @@ use xtask::bad_frames::{BadFramesProgram, cases};
 
 use crate::harness::{self, TestFolder, source};
 
-const PLAIN: &[&str] = &["-batch", "-nx", "-iex", "set debuginfod enabled off"];
+/// The program has no variables of its environment: with others its stack would be elsewhere.
+const PLAIN: &[&str] = &[
+    "-batch",
+    "-nx",
+    "-iex",
+    "set debuginfod enabled off",
+    "-iex",
+    "set exec-wrapper env -i",
+];
 
 /// The output of plain gdb, and that of `unspool gdb`, for the same arguments.
 fn both(folder: &TestFolder, arguments: &[&str]) -> [TextOutput; 2] {

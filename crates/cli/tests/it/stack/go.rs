@@ -50,11 +50,11 @@ fn threads_of_a_go_program() {
 
         send_signal(pid, "QUIT");
         let said = running.rest();
-        // NAME(ARGUMENTS), then a line with its place.
+        // NAME(ARGUMENTS), then a line with its place. Go 1.24 writes addresses before the state in brackets.
         let first = said
-            .split("goroutine 1 [")
+            .split("goroutine 1 ")
             .nth(1)
-            .unwrap()
+            .unwrap_or_else(|| panic!("{said}"))
             .split("\n\n")
             .next()
             .unwrap();

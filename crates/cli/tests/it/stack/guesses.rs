@@ -89,14 +89,16 @@ fn registered_code_is_a_module() {
         "{printed}"
     );
     let core = program.directory.path().join("gdb.core");
+    // gdb has other names for glibc's `pause` and what that calls where it has their debugging information.
     let names = |frames: &[ComparedFrame]| -> Vec<String> {
         let names = frames
             .iter()
             .filter_map(|frame| frame.names.last().cloned());
-        names.skip(1).take(3).collect()
+        names.skip_while(|name| name != "waits").take(3).collect()
     };
     let gdb = &gdb_process(running.pid(), &core)[&running.pid()];
-    assert_eq!(names(gdb), names(&found.frames));
+    assert_eq!(names(gdb), ["waits", "made", "main"]);
+    assert_eq!(names(&found.frames), names(gdb));
     let recorded = report_core(&program.directory, &core, program.path());
     assert_eq!(
         recorded.threads.values().next().unwrap().frames,
