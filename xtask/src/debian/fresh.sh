@@ -32,8 +32,9 @@ if [ "$user" != root ]; then
     echo "$user ALL=(ALL) NOPASSWD: ALL" > "/etc/sudoers.d/$user"
     chown -R "$user:" /clone
 fi
-mkdir -p "$home/.cargo"
-ln -sfn /registry "$home/.cargo/registry"
+# What cargo fetched; it unpacks that itself, since some files may be read by their owner only.
+mkdir -p "$home/.cargo/registry"
+cp -r /registry/cache /registry/index "$home/.cargo/registry"
 chown -R "$user:" "$home"
 cd /clone
 exec setpriv --reuid "$user" --regid "$user" --init-groups env -i HOME="$home" USER="$user" LANG=C.UTF-8 \
