@@ -257,6 +257,8 @@ pub enum Op {
         count: Option<u8>,
         /// Bytes in one repetition.
         size: u8,
+        /// What is stored.
+        contents: FillContents,
     },
     /// A string instruction moves `to` past the elements that it read or wrote, in the current
     /// [direction](Op::Direction).
@@ -268,18 +270,21 @@ pub enum Op {
         /// Bytes in one element.
         size: u8,
     },
-    /// `to` is computed from its old value in an invertible way.
-    Invert {
-        /// The register.
-        to: u8,
+    /// Registers are computed from others, or from their old values. A result may be the value of
+    /// one of these: a later computation undoes it, or it changes nothing. Sets of registers: bit n
+    /// stands for register n.
+    Compute {
+        /// The registers written.
+        to: u32,
+        /// The registers read.
+        from: u32,
     },
-    /// 8 bytes of memory, at `base` plus `offset`, are computed from their old value in an
-    /// invertible way.
-    InvertMemory {
-        /// The register with the address.
-        base: u8,
-        /// Added to the address.
-        offset: i32,
+    /// `to` is `from`, or stays as it is. Only a run knows which, and both are assumed to happen.
+    Choose {
+        /// The register written, or not.
+        to: u8,
+        /// The register read.
+        from: u8,
     },
     /// Sets the direction of string instructions.
     Direction {
@@ -304,6 +309,17 @@ pub enum Op {
         /// The registers.
         registers: u64,
     },
+}
+
+/// What [`Op::Fill`] stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FillContents {
+    /// The low bytes of a register.
+    Register(u8),
+    /// A copy of the memory at the address in a register.
+    Memory(u8),
+    /// Something else.
+    Other,
 }
 
 /// Stands for an unbounded number of bytes in operations that write.
@@ -334,10 +350,11 @@ impl Op {
             | Op::LoadLow { to, .. }
             | Op::AddUnknown { to, .. }
             | Op::Advance { to, .. }
-            | Op::Invert { to }
+            | Op::Choose { to, .. }
             | Op::LoadSum { to, .. }
             | Op::LoadIndexed { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
+            Op::Compute { to, .. } => to.into(),
             Op::AssumeStackPointer { .. } => u64::MAX,
             Op::Halt | Op::Escape { .. } | Op::EscapeMemory { .. } | Op::Direction { .. } => 0,
             Op::Align { .. } => bit(stack_pointer),
@@ -350,7 +367,6 @@ impl Op {
             | Op::WeakOverwrite { .. }
             | Op::StoreUntracked { .. }
             | Op::Fill { .. }
-            | Op::InvertMemory { .. }
             | Op::OverwriteIndexed { .. }
             | Op::OverwriteTileRows { .. }
             | Op::OverwriteUnbounded { .. }
@@ -365,7 +381,7 @@ impl Op {
     #[must_use]
     pub fn stored(self) -> Option<(u8, i32, u16)> {
         Some(match self {
-            Op::Store { base, offset, .. } | Op::InvertMemory { base, offset } => (base, offset, 8),
+            Op::Store { base, offset, .. } => (base, offset, 8),
             Op::StoreLow {
                 base, offset, size, ..
             } => (base, offset, size.into()),

@@ -1,11 +1,10 @@
 //! The transfer function: effects of operations on an abstract state.
 
 use crate::arch::AbiInfo;
-use crate::op::{BranchCondition, BranchEdge, Op, ReturnTarget, UNBOUNDED, bits};
+use crate::op::{BranchCondition, BranchEdge, FillContents, Op, ReturnTarget, UNBOUNDED, bits};
 use crate::program::{PushedWords, ReturnBehavior};
 use crate::state::{AbstractState, SCRATCH};
 use crate::value::{AbstractValue, JumpTable, JumpTableEncoding, ValueFact};
-use unspool_rows::Register;
 
 impl AbstractState {
     /// Applies an operation of instruction `at`.
@@ -119,18 +118,24 @@ impl TransferFunction {
             })
     }
 
+    /// Whether unwinding may need a value.
+    fn may_be_saved(self, value: AbstractValue) -> bool {
+        value == AbstractValue::UNKNOWN || self.is_saved(value)
+    }
+
     /// The result of a computation about which nothing more is known.
     fn computed_value(self, to: u8, operands: [AbstractValue; 2]) -> AbstractValue {
-        let own = Register(to.into());
-        let may_be_own = operands.iter().any(|value| match value.fact() {
-            ValueFact::Unknown => true,
-            // A stack pointer minus something is another stack pointer.
-            ValueFact::EntryValue(register, _) => {
-                register == own && to != self.abi_info.stack_pointer
-            }
-            _ => false,
-        });
-        if may_be_own {
+        // A stack pointer minus something is another stack pointer.
+        let is_own = |value: AbstractValue| {
+            to != self.abi_info.stack_pointer
+                && matches!(value.as_entry(), Some((register, _)) if register == to)
+        };
+        let may_be_kept = |value: &AbstractValue| {
+            is_own(*value)
+                || *value == AbstractValue::UNKNOWN
+                || to != self.abi_info.stack_pointer && self.is_saved(*value)
+        };
+        if operands.iter().any(may_be_kept) {
             AbstractValue::UNKNOWN
         } else {
             AbstractValue::FRESH
@@ -197,18 +202,39 @@ impl TransferFunction {
                     state.escape();
                 }
             }
-            Op::Fill { base, count, size } => self.fill(state, base, count, size),
+            Op::Fill {
+                base,
+                count,
+                size,
+                contents,
+            } => self.fill(state, base, (count, size), contents),
             Op::Advance { to, count, size } => {
                 let value = self.advanced(state, to, count, size);
                 self.set(state, to, value, at);
             }
-            Op::Invert { to } => {
-                let old = state.get(to);
-                let may_come_back = old == AbstractValue::UNKNOWN || self.is_saved(old);
-                let value = if may_come_back {
+            Op::Compute { to, from } => {
+                // An unknown value is combined with others: then a saved one is left by chance.
+                let is_left = |register: u8| to >> register & 1 != 0 || from.is_power_of_two();
+                let is_any = bits(from.into()).any(|from| {
+                    let value = state.get(from);
+                    self.is_saved(value) || value == AbstractValue::UNKNOWN && is_left(from)
+                });
+                let value = if is_any {
                     AbstractValue::UNKNOWN
                 } else {
                     AbstractValue::FRESH
+                };
+                for to in bits(to.into()) {
+                    self.set(state, to, value, at);
+                }
+            }
+            Op::Choose { to, from } => {
+                let values = [to, from].map(|register| state.get(register));
+                let value = match values {
+                    [old, new] if old == new => old,
+                    _ if values.contains(&AbstractValue::UNKNOWN) => AbstractValue::UNKNOWN,
+                    // Both happen.
+                    _ => AbstractValue::FRESH,
                 };
                 self.set(state, to, value, at);
             }
@@ -232,15 +258,6 @@ impl TransferFunction {
             Op::AddUnknown { to, .. } => {
                 let value = self.sum_with_unknown(to);
                 self.set(state, to, value, at);
-            }
-            Op::InvertMemory { base, offset } => {
-                let place = state.get(base).plus(offset.into());
-                if place.is_address() && state.load(place).is_some() {
-                    state.store(place, AbstractValue::UNKNOWN);
-                } else {
-                    // Halves of two slots cannot be inverted.
-                    overwrite(state, base, offset, 8);
-                }
             }
             Op::Constant { to, value } | Op::Address { to, value } => {
                 self.set(state, to, AbstractValue::constant(value), at);
@@ -353,20 +370,50 @@ impl TransferFunction {
 
     /// Applies [`Op::Fill`]. An unknown length is assumed to stay inside a program's array.
     #[inline(never)]
-    fn fill(self, state: &mut AbstractState, base: u8, count: Option<u8>, size: u8) {
+    fn fill(
+        self,
+        state: &mut AbstractState,
+        base: u8,
+        (count, size): (Option<u8>, u8),
+        contents: FillContents,
+    ) {
         let place = state.get(base);
         let Some(bytes) = self.string_bytes(state, count, size) else {
             return self.assume_bounds(state, place);
         };
-        if bytes == 0 || !place.is_address() {
+        if bytes == 0 {
             return;
         }
-        if state.is_down() {
-            // Or upwards.
-            let before = bytes - i64::from(size);
+        let may_save = self.may_save(state, contents, bytes);
+        if may_save {
+            state.escape();
+        }
+        // The lowest byte is elsewhere if it fills downwards.
+        let before = if state.is_down() {
+            bytes - i64::from(size)
+        } else {
+            0
+        };
+        if !place.is_address() {
+        } else if may_save || state.is_down() {
             state.overwrite_weakly(place.plus(-before), before + bytes);
         } else {
             state.overwrite(place, bytes);
+        }
+    }
+
+    /// Whether what is stored may be a value that unwinding needs.
+    fn may_save(self, state: &AbstractState, contents: FillContents, bytes: i64) -> bool {
+        match contents {
+            FillContents::Register(from) => self.may_be_saved(state.get(from)),
+            FillContents::Memory(from) => {
+                let before = if state.is_down() { bytes } else { 0 };
+                let copied = state.get(from).plus(-before);
+                state.has_escaped()
+                    || copied == AbstractValue::UNKNOWN
+                    || state.has_within(copied, before + bytes, |holds| self.may_be_saved(holds))
+            }
+            FillContents::Other => false,
         }
     }
 
@@ -501,6 +548,7 @@ impl TransferFunction {
                 max_index: Some(0),
                 encoding: JumpTableEncoding::Absolute64,
             }),
+            _ if state.has_escaped() => AbstractValue::UNKNOWN,
             _ => AbstractValue::FRESH,
         }
     }

@@ -574,7 +574,6 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
             | Op::Overwrite { base, .. }
             | Op::WeakOverwrite { base, .. }
             | Op::StoreUntracked { base, .. }
-            | Op::InvertMemory { base, .. }
             | Op::Fill { base, .. } => base,
             _ => return,
         };
@@ -807,6 +806,7 @@ impl<I: CodeImage + ?Sized, C: Annotations> Verification<'_, I, C> {
                 base,
                 count: Some(count),
                 size,
+                ..
             } => {
                 // An unknown length is assumed to stay inside a program's array.
                 let count = self.constant_before(count, context)?;

@@ -57,8 +57,7 @@ impl SteppedInstruction {
         let takes = |op: &Op| match *op {
             Op::Load { base, offset, .. }
             | Op::Store { base, offset, .. }
-            | Op::Overwrite { base, offset, .. }
-            | Op::InvertMemory { base, offset } => base == stack_pointer && offset == 0,
+            | Op::Overwrite { base, offset, .. } => base == stack_pointer && offset == 0,
             _ => false,
         };
         SteppedInstruction {

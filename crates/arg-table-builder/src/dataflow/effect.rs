@@ -129,7 +129,7 @@ impl OpContext<'_> {
             | Op::AddUnknown { to, .. }
             | Op::Difference { to, .. }
             | Op::Unknown { to }
-            | Op::Invert { to }
+            | Op::Choose { to, .. }
             | Op::Advance { to, .. }
             | Op::LoadSum { to, .. }
             | Op::LoadIndexed { to, .. } => kill(to),
@@ -171,6 +171,9 @@ impl OpContext<'_> {
             | Op::EscapeMemory { .. }
             | Op::Fill { .. } => ArgEffect::Kill { registers: 0 },
             Op::Clobber { registers } => ArgEffect::Kill { registers },
+            Op::Compute { to, .. } => ArgEffect::Kill {
+                registers: to.into(),
+            },
             Op::Load { to, base, offset } => self.load(to, base, offset, 8),
             Op::LoadLow {
                 to,
@@ -199,9 +202,6 @@ impl OpContext<'_> {
                     ArgEffect::Overwrite { at, bytes }
                 })
             }
-            Op::InvertMemory { base, offset } => self.write(base, offset, effects, |at| {
-                ArgEffect::Overwrite { at, bytes: 8 }
-            }),
             Op::OverwriteIndexed { .. } | Op::StoreIndexed { .. } => ArgEffect::StoreUnknown,
             // Only the start is known.
             Op::OverwriteTileRows { base, .. }

@@ -9,6 +9,10 @@ use unspool_synthesis::ElfCodeImage;
 use super::register_set;
 use crate::subject::CheckSubject;
 
+/// Stands for memory that is not on the stack, and for registers that are not tracked, in sets of
+/// registers.
+const ELSEWHERE: u64 = 1 << 62;
+
 impl CheckSubject<'_> {
     /// Whether a unit stores through a register that it computed from a stack address, at a distance
     /// that the code does not show, or has a callee store to the slot of a saved register.
@@ -30,11 +34,19 @@ impl CheckSubject<'_> {
             let sources = match op {
                 // The distance is known.
                 Op::Add { from, .. } if on_stack(from) => 0,
-                Op::Add { from, .. } | Op::Bound { from, .. } => 1 << from,
+                Op::Add { from, .. } | Op::Bound { from, .. } | Op::Escape { from } => 1 << from,
                 Op::Sum { a, b, .. } => 1 << a | 1 << b,
                 Op::Difference { a, .. } => 1 << a,
                 Op::AddUnknown { base, .. } => 1 << base,
-                Op::Invert { to } | Op::Advance { to, .. } => 1 << to,
+                Op::Advance { to, .. } => 1 << to,
+                Op::Choose { to, from } => 1 << to | 1 << from,
+                Op::Compute { from, .. } => from.into(),
+                Op::Store { from, base, .. } if !on_stack(base) => 1 << from,
+                Op::Load { base, .. } if on_stack(base) => 0,
+                Op::LoadIndexed {
+                    base: Some(base), ..
+                } if on_stack(base) => 0,
+                Op::Load { .. } | Op::LoadIndexed { .. } | Op::Unknown { .. } => ELSEWHERE,
                 Op::Clobber { .. } => {
                     let range = code.range(insn);
                     effects.clear();
@@ -50,8 +62,13 @@ impl CheckSubject<'_> {
                 }
                 _ => 0,
             };
-            let written = op.written(sp)
+            let mut written = op.written(sp)
                 & register_set(|register| register < abi_info.machine_registers && register != sp);
+            written |= match op {
+                Op::Store { base, .. } if !on_stack(base) => ELSEWHERE,
+                Op::Escape { .. } => ELSEWHERE,
+                _ => 0,
+            };
             origins.addresses |= match op {
                 Op::Add { to, from, .. } if on_stack(from) => 1 << to & written,
                 _ => 0,

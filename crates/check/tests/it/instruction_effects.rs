@@ -52,6 +52,15 @@ fn saved_registers_are_what_instructions_leave() {
         ("orq $1, 16(%rsp)", Some(Refuted)),
         ("andq $-2, 16(%rsp)", Some(Refuted)),
         ("lock incq 16(%rsp)", Some(Refuted)),
+        ("shlq $1, 16(%rsp)", Some(Refuted)),
+        // Undone later, or without an effect for some operands.
+        ("negq 16(%rsp)", Some(Unproven)),
+        ("notb 16(%rsp)", Some(Unproven)),
+        ("rolq $8, 16(%rsp)", Some(Unproven)),
+        ("adcq $0, 16(%rsp)", Some(Unproven)),
+        ("orq %rcx, 16(%rsp)", Some(Unproven)),
+        ("lock xadd %rcx, 16(%rsp)", Some(Unproven)),
+        ("mov $5, %ecx; lock xadd %rcx, 16(%rsp)", Some(Refuted)),
         // Conditional writes.
         ("lock cmpxchg %rcx, 16(%rsp)", Some(Unproven)),
         ("vmovdqu64 %zmm0, (%rsp){%k1}", Some(Unproven)),
@@ -65,6 +74,25 @@ fn saved_registers_are_what_instructions_leave() {
         ("mov %rsp, %rdi; mov $4, %ecx; rep stosl", None),
         ("mov %rsp, %rdi; mov $5, %ecx; rep stosl", Some(Refuted)),
         ("mov %rsp, %rdi; rep movsb", None),
+        // What is stored may be the saved register.
+        ("mov %rbx, %rax; lea 16(%rsp), %rdi; stosq", None),
+        (
+            "mov %rbx, %rax; mov %rsp, %rdi; mov $3, %ecx; rep stosq",
+            Some(Unproven),
+        ),
+        ("lea 16(%rsp), %rsi; lea 16(%rsp), %rdi; movsq", None),
+        (
+            "lea 8(%rsp), %rsi; lea 16(%rsp), %rdi; movsq",
+            Some(Refuted),
+        ),
+        (
+            "lea 16(%rsp), %rsi; mov %rsp, %rdi; mov $3, %ecx; rep movsq",
+            Some(Unproven),
+        ),
+        (
+            "lea 16(%rsp), %rsi; lodsq; xor %ebx, %ebx; mov %rax, 16(%rsp)",
+            None,
+        ),
         ("mov %rsp, %rdi; stosq; stosq", None),
         ("mov %rsp, %rdi; stosq; stosq; stosq", Some(Refuted)),
         ("mov %rsp, %rdi; mov $2, %ecx; rep stosq; rep stosq", None),
@@ -358,7 +386,7 @@ f:      .cfi_startproc
     }
 }
 
-/// rbx is declared unchanged here.
+/// rbx is declared unchanged behind the instructions.
 #[test]
 fn registers_that_are_changed_back_are_not_refuted() {
     let source = |body: &str| {
@@ -367,7 +395,9 @@ fn registers_that_are_changed_back_are_not_refuted() {
         .globl f
         .type f, @function
 f:      .cfi_startproc
+        .cfi_undefined %rbx
         {body}
+        .cfi_same_value %rbx
 behind: nop
         ret
         .cfi_endproc
@@ -383,15 +413,82 @@ behind: nop
         ("bswap %rbx; bswap %rbx", Some(Unproven)),
         (
             "mov %rbx, %rax; not %rax; not %rax; xor %ebx, %ebx; mov %rax, %rbx",
-            Some(Refuted),
+            Some(Unproven),
         ),
         ("add $1, %rbx", Some(Refuted)),
+        // Undone later, or without an effect for some operands.
+        ("rol $8, %rbx; ror $8, %rbx", Some(Unproven)),
+        ("xor %rcx, %rbx; xor %rcx, %rbx", Some(Unproven)),
+        ("or %rcx, %rbx", Some(Unproven)),
+        ("clc; adc $0, %rbx", Some(Unproven)),
+        ("bsf %rcx, %rbx", Some(Unproven)),
+        ("xchg %bl, %al; xchg %bl, %al", Some(Unproven)),
+        ("rorx $8, %rbx, %rcx; rorx $56, %rcx, %rbx", Some(Unproven)),
+        ("or $1, %rbx", Some(Refuted)),
+        ("shl $1, %rbx", Some(Refuted)),
+        ("sbb %rbx, %rbx", Some(Refuted)),
+        ("setc %bl", Some(Refuted)),
+        ("mov $1, %bl", Some(Refuted)),
+        ("popcnt %rbx, %rbx", Some(Unproven)),
+        // Both outcomes happen.
+        ("cmovz %rcx, %rbx", Some(Refuted)),
+        ("mov %rbx, %rax; cmovz %rax, %rbx", None),
+        // Exchanges, and the old values back.
+        ("mov $5, %ecx; xadd %rcx, %rbx", Some(Refuted)),
+        ("mov $5, %ecx; xadd %rcx, %rbx; mov %rcx, %rbx", None),
+        ("xadd %rcx, %rbx; sub %rcx, %rbx", Some(Unproven)),
+        ("cmpxchg %rcx, %rbx", Some(Refuted)),
+        ("mov %rbx, %rax; cmpxchg %rcx, %rbx; mov %rax, %rbx", None),
+        (
+            "mov %rbx, %rcx; xchg %rcx, -8(%rsp); xor %ebx, %ebx; mov -8(%rsp), %rbx",
+            None,
+        ),
+        // Implicit operands.
+        ("cpuid", Some(Refuted)),
+        ("cmpxchg8b (%rdi)", None),
+        ("cmpxchg16b (%rdi)", None),
+        ("mulx %rdi, %rbx, %rcx", Some(Refuted)),
+        // Copies by way of other registers and memory.
+        ("lea (,%rbx,1), %rcx; xor %ebx, %ebx; mov %rcx, %rbx", None),
+        (
+            "movnti %rbx, -8(%rsp); xor %ebx, %ebx; mov -8(%rsp), %rbx",
+            None,
+        ),
+        (
+            "movbe %rbx, -8(%rsp); xor %ebx, %ebx; movbe -8(%rsp), %rbx",
+            Some(Unproven),
+        ),
+        (
+            "mov %rbx, %fs:16; xor %ebx, %ebx; mov %fs:16, %rbx",
+            Some(Unproven),
+        ),
+        (
+            "wrfsbase %rbx; xor %ebx, %ebx; rdfsbase %rbx",
+            Some(Unproven),
+        ),
+        ("xor %ebx, %ebx; mov %fs:16, %rbx", Some(Refuted)),
+        (
+            "vpbroadcastq %rbx, %xmm16; xor %ebx, %ebx; vmovq %xmm16, %rbx",
+            Some(Unproven),
+        ),
+        (
+            "mov (%rdi), %rax; mov %rbx, (%rax); xor %ebx, %ebx; mov (%rax), %rbx",
+            Some(Unproven),
+        ),
+        (
+            "mov (%rdi), %rax; xor %ebx, %ebx; mov (%rax), %rbx",
+            Some(Refuted),
+        ),
     ];
+    let mut wrong = Vec::new();
     for (body, expected) in cases {
         let (found, _) = check(&source(body), "behind");
         let worst = found.iter().map(|it| it.severity).max();
-        assert_eq!(worst, expected, "{body}: {found:#?}");
+        if worst != expected {
+            wrong.push((body, worst));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// A push from memory and a pop into memory copy the word there.

@@ -95,7 +95,9 @@ fn false_rows_are_not_proven() {
         mov %rbp, %rsp
         .cfi_def_cfa rsp, 8
         ud2";
+    let exchanged = ".cfi_undefined rcx\n xadd %rcx, %rbx\n nop\n mov %rcx, %rbx\n ret";
     for (name, source) in [
+        ("exchanged", function(exchanged)),
         ("loaded", function(loaded_in_the_first_round)),
         ("stored", with_large_frame("movq $0, 40000(%rsp)\n nop")),
         (

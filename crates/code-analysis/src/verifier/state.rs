@@ -305,11 +305,9 @@ impl VerifierState {
             | Op::LoadIndexed { to, .. }
             | Op::LoadSum { to, .. }
             | Op::Advance { to, .. }
-            | Op::Invert { to } => self.set(to, encoding::UNKNOWN),
-            Op::Clobber { registers } => {
-                let lost = bits(registers).map(|register| self.set(register, encoding::UNKNOWN));
-                lost.fold(false, |any, is_lost| any | is_lost)
-            }
+            | Op::Choose { to, .. } => self.set(to, encoding::UNKNOWN),
+            Op::Clobber { registers } => self.lose(registers),
+            Op::Compute { to, .. } => self.lose(to.into()),
             Op::Load { to, base, offset } => {
                 let value = match self.address(base, offset)? {
                     Some(at) if self.saved_lane(to) == at => encoding::ENTRY_VALUE,
@@ -336,12 +334,12 @@ impl VerifierState {
             | Op::StoreUntracked { base, offset, size } => {
                 self.write(base, offset, size.into(), abi_info)?
             }
-            Op::InvertMemory { base, offset } => self.write(base, offset, 8, abi_info)?,
             Op::Fill { base, .. } if !self.holds_stack_address(base) => false,
             Op::Fill {
                 base,
                 count: None,
                 size,
+                ..
             } => self.write(base, 0, size.into(), abi_info)?,
             Op::OverwriteIndexed { .. }
             | Op::EscapeMemory { .. }
@@ -436,6 +434,12 @@ impl VerifierState {
             register @ 0..REGISTERS => self.set_lane(register, value),
             _ => false,
         }
+    }
+
+    /// Sets registers to unknown values. Returns whether this changed any.
+    fn lose(&mut self, registers: u64) -> bool {
+        let lost = bits(registers).map(|register| self.set(register, encoding::UNKNOWN));
+        lost.fold(false, |any, is_lost| any | is_lost)
     }
 
     /// Sets where a register is saved. Returns whether this changed it.

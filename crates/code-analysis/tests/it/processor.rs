@@ -197,6 +197,49 @@ fn no_instruction_changes_what_is_said_to_be_left() {
     );
 }
 
+/// A row that says where a saved value is must not be refuted if an instruction leaves it there, or
+/// moves it there.
+#[test]
+fn no_saved_value_is_said_to_be_lost() {
+    let states = std::env::var("UNSPOOL_EFFECTS_STATES").is_ok();
+    let forms = if states {
+        InsnForms::all()
+    } else {
+        InsnForms::some()
+    };
+    let mut checker = checker();
+    let mut traced = TraceeProcess::start().expect("this process can trace another");
+    let (ready, extended) = (traced.registers, traced.extended.clone());
+    let (mut executed, mut found) = (0, BTreeMap::new());
+    for kind in 0..4 {
+        let mut before = comparison::kept_setting(kind, &ready, &extended, checker.abi_info);
+        for form in forms
+            .iter()
+            .filter(|form| form.insn.flow_control() == FlowControl::Next)
+        {
+            let ended = traced.execute(&form.bytes, &mut before);
+            let Ok((StepEnd::Done, after)) = ended else {
+                continue;
+            };
+            executed += 1;
+            let it = Executed {
+                code: form.insn.code(),
+                bytes: &form.bytes,
+                before: &before,
+                after: &after,
+            };
+            for lost in checker.false_losses(&it) {
+                let code = format!("{kind} {:?}", form.insn.code());
+                let said = format!("{}: {lost}", hexadecimal(&form.bytes));
+                found.entry(code).or_insert(said);
+            }
+        }
+    }
+    println!("{executed} executions from states with saved values");
+    assert!(executed > 20_000, "{executed}");
+    assert!(found.is_empty(), "{}: {found:#?}", found.len());
+}
+
 #[test]
 fn sequences_change_what_is_said() {
     let count: u64 = match std::env::var("UNSPOOL_EFFECTS_STATES") {

@@ -7,10 +7,10 @@ use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Regis
 
 use super::operands::{
     MemoryOperand, immediate, is_low, load, load_distance, memory, overwrite, overwrite_bits,
-    save_state, size, store, whole_destination, whole_source,
+    overwrite_perhaps, save_state, size, store, whole_destination, whole_source,
 };
-use super::{RAX, RBP, RCX, RDI, RSI, RSP, bit, number};
-use crate::op::{Op, UNBOUNDED};
+use super::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, bit, number};
+use crate::op::{FillContents, Op, UNBOUNDED};
 use crate::state::SCRATCH;
 
 /// How an opcode is lifted.
@@ -28,10 +28,12 @@ pub(super) enum OpcodeClass {
     And,
     Xor,
     Exchange,
+    ExchangeAdd,
+    CompareExchange,
+    ConditionalMove,
     Widen,
     SignExtend,
     VectorMove,
-    InvertibleUnary,
     StringStore,
     /// Another string instruction.
     StringLoad,
@@ -64,7 +66,7 @@ impl OpcodeClass {
             return OpcodeClass::ControlFlow;
         }
         match opcode.mnemonic() {
-            Mnemonic::Mov => OpcodeClass::Move,
+            Mnemonic::Mov | Mnemonic::Movnti | Mnemonic::Movdiri => OpcodeClass::Move,
             Mnemonic::Push => OpcodeClass::Push,
             Mnemonic::Pop => OpcodeClass::Pop,
             Mnemonic::Lea => OpcodeClass::LoadAddress,
@@ -72,6 +74,24 @@ impl OpcodeClass {
             Mnemonic::And => OpcodeClass::And,
             Mnemonic::Xor => OpcodeClass::Xor,
             Mnemonic::Xchg => OpcodeClass::Exchange,
+            Mnemonic::Xadd => OpcodeClass::ExchangeAdd,
+            Mnemonic::Cmpxchg | Mnemonic::Cmpxchg16b => OpcodeClass::CompareExchange,
+            Mnemonic::Cmova
+            | Mnemonic::Cmovae
+            | Mnemonic::Cmovb
+            | Mnemonic::Cmovbe
+            | Mnemonic::Cmove
+            | Mnemonic::Cmovg
+            | Mnemonic::Cmovge
+            | Mnemonic::Cmovl
+            | Mnemonic::Cmovle
+            | Mnemonic::Cmovne
+            | Mnemonic::Cmovno
+            | Mnemonic::Cmovnp
+            | Mnemonic::Cmovns
+            | Mnemonic::Cmovo
+            | Mnemonic::Cmovp
+            | Mnemonic::Cmovs => OpcodeClass::ConditionalMove,
             Mnemonic::Movzx | Mnemonic::Movsxd | Mnemonic::Cdqe => OpcodeClass::Widen,
             Mnemonic::Movsx => OpcodeClass::SignExtend,
             Mnemonic::Movq
@@ -80,8 +100,9 @@ impl OpcodeClass {
             | Mnemonic::Vpextrq
             | Mnemonic::Pinsrq
             | Mnemonic::Vpinsrq
-            | Mnemonic::Kmovq => OpcodeClass::VectorMove,
-            Mnemonic::Not | Mnemonic::Neg | Mnemonic::Bswap => OpcodeClass::InvertibleUnary,
+            | Mnemonic::Kmovq
+            | Mnemonic::Rdfsbase
+            | Mnemonic::Rdgsbase => OpcodeClass::VectorMove,
             Mnemonic::Stosb
             | Mnemonic::Stosw
             | Mnemonic::Stosd
@@ -187,10 +208,12 @@ pub(super) fn lift_by_class(class: OpcodeClass, insn: &Instruction, ops: &mut Ve
         OpcodeClass::And => lift_and(insn, ops),
         OpcodeClass::Xor => lift_xor(insn, ops),
         OpcodeClass::Exchange => lift_exchange(insn, ops),
+        OpcodeClass::ExchangeAdd => lift_exchange_add(insn, ops),
+        OpcodeClass::CompareExchange => lift_compare_exchange(insn, ops),
+        OpcodeClass::ConditionalMove => lift_conditional_move(insn, ops),
         OpcodeClass::Widen => lift_widen(insn, ops),
         OpcodeClass::SignExtend => lift_sign_extend(insn, ops),
         OpcodeClass::VectorMove => lift_vector_move(insn, ops),
-        OpcodeClass::InvertibleUnary => lift_invertible_unary(insn, ops),
         OpcodeClass::StringStore => lift_string_store(insn, ops),
         OpcodeClass::StringLoad => lift_string_load(insn, ops),
         OpcodeClass::PointerStore => lift_pointer_store(insn, ops),
@@ -222,7 +245,8 @@ pub(super) fn lift_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         (Reg, Reg) => {
             let (Some(to), Some(from)) = (number(insn.op0_register()), number(insn.op1_register()))
             else {
-                return false;
+                let has_segment = (0..2).any(|it| insn.op_register(it).is_segment_register());
+                return !has_segment && lift_vector_move(insn, ops);
             };
             match insn.op0_register() {
                 register if register.is_gpr64() => ops.push(Op::Add { to, from, bytes: 0 }),
@@ -378,6 +402,17 @@ pub(super) fn lift_pop(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
                     offset,
                     from: SCRATCH,
                 }),
+                MemoryOperand::Entry {
+                    base: Some(base),
+                    index,
+                    scale: 8,
+                    offset,
+                } => ops.push(Op::StoreIndexed {
+                    base,
+                    index,
+                    offset,
+                    from: SCRATCH,
+                }),
                 _ => overwrite(insn, ops),
             }
         }
@@ -401,6 +436,16 @@ pub(super) fn lift_lea(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         MemoryOperand::Simple { base, offset } => ops.push(Op::Add {
             to,
             from: base,
+            bytes: offset,
+        }),
+        MemoryOperand::Entry {
+            base: None,
+            index,
+            scale: 1,
+            offset,
+        } => ops.push(Op::Add {
+            to,
+            from: index,
             bytes: offset,
         }),
         MemoryOperand::Entry {
@@ -540,11 +585,14 @@ pub(super) fn lift_xor(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     }
 }
 
+fn copy(to: u8, from: u8) -> Op {
+    Op::Add { to, from, bytes: 0 }
+}
+
 pub(super) fn lift_exchange(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    let copy = |to, from| Op::Add { to, from, bytes: 0 };
     match (whole_destination(insn), whole_source(insn), memory(insn)) {
         (Some(a), Some(b), _) => ops.extend([copy(SCRATCH, a), copy(a, b), copy(b, SCRATCH)]),
-        (None, Some(register), MemoryOperand::Simple { base, offset }) if base != register => {
+        (None, Some(register), MemoryOperand::Simple { base, offset }) => {
             ops.extend([
                 Op::Load {
                     to: SCRATCH,
@@ -561,6 +609,74 @@ pub(super) fn lift_exchange(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         }
         _ => return false,
     }
+    true
+}
+
+/// The destination gets the sum, and the source the destination's old value. If they are the same
+/// register, it has the sum (Intel SDM, XADD).
+fn lift_exchange_add(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let sum = |to, b| Op::Sum { to, a: to, b };
+    match (whole_destination(insn), whole_source(insn), memory(insn)) {
+        (Some(to), Some(from), _) if to == from => ops.push(sum(to, from)),
+        (Some(to), Some(from), _) => {
+            ops.extend([copy(SCRATCH, to), sum(to, from), copy(from, SCRATCH)]);
+        }
+        (None, Some(from), MemoryOperand::Simple { base, offset }) if base != from => {
+            let to = SCRATCH;
+            ops.extend([
+                Op::Load { to, base, offset },
+                sum(from, SCRATCH),
+                Op::Store { base, offset, from },
+                copy(from, SCRATCH),
+            ]);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Either the destination gets the source, or `rax` the destination's old value. The wide form
+/// compares `rdx:rax`, and stores `rcx:rbx`.
+fn lift_compare_exchange(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let choose = |to, from| Op::Choose { to, from };
+    let source = whole_source(insn);
+    if let (Some(to), Some(from)) = (whole_destination(insn), source) {
+        ops.extend([copy(SCRATCH, to), choose(to, from), choose(RAX, SCRATCH)]);
+        return true;
+    }
+    let (compared, stored): (&[u8], &[u8]) = match (&source, insn.mnemonic()) {
+        (_, Mnemonic::Cmpxchg16b) => (&[RAX, RDX], &[RBX, RCX]),
+        (Some(from), _) => (&[RAX], core::slice::from_ref(from)),
+        (None, _) => return false,
+    };
+    let MemoryOperand::Simple { base, offset } = memory(insn) else {
+        return false;
+    };
+    if compared.contains(&base) {
+        return false;
+    }
+    for (to, offset) in compared.iter().zip([offset, offset.wrapping_add(8)]) {
+        let loaded = Op::Load {
+            to: SCRATCH,
+            base,
+            offset,
+        };
+        ops.extend([loaded, choose(*to, SCRATCH)]);
+    }
+    ops.extend(stored.iter().map(|from| Op::Escape { from: *from }));
+    overwrite_perhaps(insn, ops);
+    true
+}
+
+fn lift_conditional_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return false;
+    };
+    let from = whole_source(insn).unwrap_or(SCRATCH);
+    if from == SCRATCH {
+        load(insn, SCRATCH, ops);
+    }
+    ops.push(Op::Choose { to, from });
     true
 }
 
@@ -622,7 +738,7 @@ pub(super) fn lift_sign_extend(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     }
 }
 
-/// Vector registers are not tracked: a value loaded from one may have escaped to it.
+/// Vector registers and others are not tracked: a value loaded from one may have escaped to it.
 pub(super) fn lift_vector_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if let Some(to) = whole_destination(insn) {
         ops.push(Op::Unknown { to });
@@ -637,37 +753,54 @@ pub(super) fn lift_vector_move(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     false
 }
 
-/// Lifts an operation that yields the old value if it is applied twice.
-pub(super) fn lift_invertible_unary(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    let Some(to) = whole_destination(insn) else {
-        return false;
-    };
-    ops.push(Op::Invert { to });
-    true
-}
-
 /// Lifts a string instruction's store, and what it changes beside that.
 pub(super) fn lift_string_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let size = u8::try_from(insn.memory_size().size()).unwrap_or(u8::MAX);
-    match insn.op0_kind() {
-        OpKind::MemoryESRDI => ops.push(Op::Fill {
-            base: RDI,
-            count: repetitions(insn),
+    let (base, count) = (RDI, repetitions(insn));
+    let contents = match insn.mnemonic() {
+        Mnemonic::Stosq => FillContents::Register(RAX),
+        Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsd | Mnemonic::Movsq => {
+            FillContents::Memory(RSI)
+        }
+        _ => FillContents::Other,
+    };
+    let is_flat = !matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    let stored = |from| Op::Store {
+        base,
+        offset: 0,
+        from,
+    };
+    match (insn.op0_kind(), contents) {
+        (OpKind::MemoryESRDI, FillContents::Register(from)) if count.is_none() => {
+            ops.push(stored(from));
+        }
+        (OpKind::MemoryESRDI, FillContents::Memory(base))
+            if count.is_none() && size == 8 && is_flat =>
+        {
+            let to = SCRATCH;
+            let loaded = Op::Load {
+                to,
+                base,
+                offset: 0,
+            };
+            ops.extend([loaded, stored(SCRATCH)]);
+        }
+        (OpKind::MemoryESRDI, _) => ops.push(Op::Fill {
+            base,
+            count,
             size,
+            contents,
         }),
         // The stack may be below 4 GiB.
-        OpKind::MemoryESEDI => {
-            let size = if repetitions(insn).is_some() {
+        (OpKind::MemoryESEDI, _) => ops.push(Op::WeakOverwrite {
+            base,
+            offset: 0,
+            size: if count.is_some() {
                 UNBOUNDED
             } else {
                 size.into()
-            };
-            ops.push(Op::WeakOverwrite {
-                base: RDI,
-                offset: 0,
-                size,
-            });
-        }
+            },
+        }),
         _ => return false,
     }
     lift_string_registers(insn, false, ops)
@@ -676,6 +809,18 @@ pub(super) fn lift_string_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
 /// Lifts a string instruction that does not store.
 fn lift_string_load(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let compares = match insn.mnemonic() {
+        Mnemonic::Lodsq if insn.op1_kind() == OpKind::MemorySegRSI => {
+            let to = RAX;
+            ops.push(match repetitions(insn) {
+                Some(_) => Op::Unknown { to },
+                None => Op::Load {
+                    to,
+                    base: RSI,
+                    offset: 0,
+                },
+            });
+            false
+        }
         Mnemonic::Lodsb | Mnemonic::Lodsw | Mnemonic::Lodsd | Mnemonic::Lodsq => {
             ops.push(Op::Clobber {
                 registers: bit(RAX),
@@ -735,6 +880,7 @@ fn lift_implicit_store(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         base: RDI,
         count: Some(RCX),
         size,
+        contents: FillContents::Other,
     };
     ops.push(match insn.mnemonic() {
         Mnemonic::Vmsave => perhaps(RAX, 4096),
@@ -873,7 +1019,7 @@ pub(super) fn lift_enter(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         },
     ]);
     if level > 0 {
-        ops.push(Op::Overwrite {
+        ops.push(Op::WeakOverwrite {
             base: RBP,
             offset: below,
             size: pushed,

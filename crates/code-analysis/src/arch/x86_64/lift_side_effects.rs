@@ -68,7 +68,11 @@ impl SideEffectLifter {
         let kind = OpcodeClass::from_opcode(insn.code());
         let is_listed = matches!(
             kind,
-            OpcodeClass::InvertibleUnary | OpcodeClass::BitStore | OpcodeClass::StringStore
+            OpcodeClass::BitStore
+                | OpcodeClass::StringStore
+                | OpcodeClass::CompareExchange
+                | OpcodeClass::ConditionalMove
+                | OpcodeClass::ExchangeAdd
         );
         if !is_listed && lift_by_class(kind, insn, &mut self.lifted_ops) {
             return;

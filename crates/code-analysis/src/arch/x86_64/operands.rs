@@ -1,6 +1,6 @@
 //! Operands, and memory reads and writes through them.
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, OpKind, Register};
 
 use super::{RAX, RDX, bit, number};
 use crate::op::{Op, UNBOUNDED};
@@ -88,7 +88,7 @@ pub(super) fn load(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
         ]);
         return;
     }
-    ops.push(match memory(insn) {
+    let loaded = match memory(insn) {
         MemoryOperand::Simple { base, offset } => Op::Load { to, base, offset },
         MemoryOperand::Entry {
             base,
@@ -102,8 +102,19 @@ pub(super) fn load(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
             size: 8,
             offset,
         },
-        _ => Op::Clobber { registers: bit(to) },
-    });
+        _ => {
+            // At an address that is not tracked.
+            ops.push(Op::Clobber {
+                registers: bit(SCRATCH),
+            });
+            Op::Load {
+                to,
+                base: SCRATCH,
+                offset: 0,
+            }
+        }
+    };
+    ops.push(loaded);
 }
 
 /// `to` is loaded from the 4-byte memory operand, sign-extended.
@@ -211,10 +222,6 @@ pub(super) fn load_vector(insn: &Instruction, ops: &mut Vec<Op>) {
 pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
     let size = size(insn);
     match memory(insn) {
-        // Return address encryption: a number is mixed in, and mixed out again.
-        MemoryOperand::Simple { base, offset } if insn.mnemonic() == Mnemonic::Xor && size == 8 => {
-            ops.push(Op::InvertMemory { base, offset });
-        }
         MemoryOperand::Simple { base, offset } => ops.push(match size {
             UNBOUNDED => Op::WeakOverwrite { base, offset, size },
             _ => Op::Overwrite { base, offset, size },
@@ -272,6 +279,28 @@ fn overwrite_elsewhere(insn: &Instruction, ops: &mut Vec<Op>) {
     }
 }
 
+/// The memory operand is computed from registers, and from its old value if that is `kept`.
+pub(super) fn compute_memory(insn: &Instruction, from: u32, kept: bool, ops: &mut Vec<Op>) {
+    match simple(insn) {
+        Some((base, offset, 8)) => {
+            if kept {
+                let to = SCRATCH;
+                ops.push(Op::Load { to, base, offset });
+            }
+            let to = 1 << SCRATCH;
+            let from = if kept { from | to } else { from };
+            let stored = Op::Store {
+                base,
+                offset,
+                from: SCRATCH,
+            };
+            ops.extend([Op::Compute { to, from }, stored]);
+        }
+        _ if kept => overwrite_perhaps(insn, ops),
+        _ => overwrite(insn, ops),
+    }
+}
+
 /// Stores a register, or its low bytes, to the memory operand.
 pub(super) fn store(insn: &Instruction, ops: &mut Vec<Op>) {
     let register = insn.op1_register();
@@ -301,6 +330,10 @@ pub(super) fn store(insn: &Instruction, ops: &mut Vec<Op>) {
                 from,
                 size,
             });
+        }
+        (from, MemoryOperand::Other) if register.is_gpr64() => {
+            ops.extend(from.map(|from| Op::Escape { from }));
+            overwrite(insn, ops);
         }
         _ => overwrite(insn, ops),
     }

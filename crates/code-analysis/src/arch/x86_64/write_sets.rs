@@ -4,11 +4,16 @@
 //! if the operands contain no register that the instruction also uses implicitly. So each opcode is
 //! queried once.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 
-use super::operands::{immediate, load_vector, overwrite, overwrite_perhaps, store_vector};
-use super::{RAX, RBX, RCX, RDI, RSI, bit, number};
-use crate::op::Op;
+use super::operands::{
+    compute_memory, immediate, load, load_vector, overwrite, overwrite_perhaps, size, store_vector,
+};
+use super::{RAX, RBX, RCX, RDI, RDX, RSI, bit, number};
+use crate::op::{Op, bits};
+use crate::state::SCRATCH;
 
 /// The write set of an opcode.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +22,8 @@ struct WriteSet {
     implicit: u32,
     /// Bit n: operand n is written.
     operands: u8,
+    /// Bit n: operand n is read.
+    read: u8,
     /// Bit n: operand n is conditionally written.
     conditional: u8,
 }
@@ -49,37 +56,39 @@ impl WriteSets {
             return;
         }
         let effect = self.write_set(insn);
-        let mut registers = u64::from(effect.implicit);
+        let mut results = Results {
+            clobbered: u64::from(effect.implicit) | unlisted_writes(insn),
+            ..Results::default()
+        };
         let mut memory = None;
-        let mut is_vector = false;
         for operand in 0..insn.op_count() {
-            let is_written = effect.operands & (1 << operand) != 0;
+            let is = |operands: u8| operands & (1 << operand) != 0;
+            let access = OperandAccess {
+                is_written: is(effect.operands),
+                is_read: is(effect.read),
+                is_conditional: is(effect.conditional),
+            };
             match insn.op_kind(operand) {
-                OpKind::Register => {
-                    let register = insn.op_register(operand);
-                    is_vector |= register.is_vector_register();
-                    if is_written {
-                        registers |= number(register).map_or(0, bit);
-                    }
-                }
-                OpKind::Memory => {
-                    let is_certain = effect.conditional & (1 << operand) == 0;
-                    memory = Some((is_written, is_certain && insn.op_mask() == Register::None));
-                }
+                OpKind::Register => results.add(insn, insn.op_register(operand), access),
+                OpKind::Memory => memory = Some(access),
                 _ => {}
             }
         }
+        if is_lossy(insn) {
+            results.sources = 0;
+        } else if insn.mnemonic() == Mnemonic::Mulx {
+            results.sources |= 1 << RDX;
+        }
         match memory {
-            Some((true, false)) => overwrite_perhaps(insn, ops),
-            Some((true, true)) if is_vector => store_vector(insn, ops),
-            Some((true, true)) => overwrite(insn, ops),
-            Some((false, _)) if is_vector => load_vector(insn, ops),
+            Some(access) if access.is_written => results.store(insn, access, ops),
+            Some(_) if results.has_vector => load_vector(insn, ops),
+            Some(access) if access.is_read && results.computed != 0 && size(insn) == 8 => {
+                load(insn, SCRATCH, ops);
+                results.sources |= 1 << SCRATCH;
+            }
             _ => {}
         }
-        registers |= unlisted_writes(insn);
-        if registers != 0 {
-            ops.push(Op::Clobber { registers });
-        }
+        results.finish(insn, ops);
     }
 
     fn write_set(&mut self, insn: &Instruction) -> WriteSet {
@@ -170,10 +179,17 @@ impl WriteSets {
                 | Mnemonic::Vpmaskmovq
         );
         let is_perhaps = |access| matches!(access, OpAccess::CondWrite | OpAccess::ReadCondWrite);
-        let (mut operands, mut perhaps) = (0, 0);
+        let is_read = |access| {
+            matches!(
+                access,
+                OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+            )
+        };
+        let (mut operands, mut read, mut perhaps) = (0, 0, 0);
         for operand in 0..insn.op_count() {
             let access = info.op_access(operand);
             operands |= u8::from(is_written(access)) << operand;
+            read |= u8::from(is_read(access)) << operand;
             perhaps |= u8::from(is_masked || is_perhaps(access)) << operand;
         }
         let mut implicit = 0;
@@ -185,8 +201,110 @@ impl WriteSets {
         WriteSet {
             implicit: u32::try_from(implicit & !used).unwrap_or_default(),
             operands,
+            read,
             conditional: perhaps,
         }
+    }
+}
+
+/// How an instruction accesses an operand.
+#[derive(Debug, Clone, Copy)]
+struct OperandAccess {
+    is_written: bool,
+    is_read: bool,
+    is_conditional: bool,
+}
+
+/// Registers that an instruction writes, by what may be in them then.
+#[derive(Debug, Default)]
+struct Results {
+    /// Something else. The low half of a register is, since the upper half is cleared.
+    clobbered: u64,
+    /// The value of a source, perhaps.
+    computed: u32,
+    /// Registers whose values may stay or move.
+    sources: u32,
+    /// Whether an operand is a vector register.
+    has_vector: bool,
+}
+
+impl Results {
+    fn add(&mut self, insn: &Instruction, register: Register, access: OperandAccess) {
+        self.has_vector |= register.is_vector_register();
+        let Some(number) = number(register) else {
+            return;
+        };
+        let is_whole = register.is_gpr64();
+        // The rest of the register stays, and its part may be put back.
+        let is_part = !is_whole && !register.is_gpr32() && !is_new_part(insn);
+        let stays = is_part || access.is_conditional;
+        if access.is_written && (is_whole || stays) {
+            self.computed |= 1 << number;
+        } else if access.is_written {
+            self.clobbered |= bit(number);
+        }
+        if access.is_written && stays || access.is_read && is_whole {
+            self.sources |= 1 << number;
+        }
+    }
+
+    /// Lifts the store to the memory operand.
+    fn store(&mut self, insn: &Instruction, access: OperandAccess, ops: &mut Vec<Op>) {
+        if access.is_conditional || insn.op_mask() != Register::None {
+            overwrite_perhaps(insn, ops);
+        } else if self.has_vector {
+            store_vector(insn, ops);
+        } else if is_lossy(insn) || !access.is_read && self.sources == 0 {
+            overwrite(insn, ops);
+        } else {
+            compute_memory(insn, self.sources, access.is_read, ops);
+        }
+    }
+
+    fn finish(self, insn: &Instruction, ops: &mut Vec<Op>) {
+        let mut clobbered = self.clobbered;
+        if self.sources == 0 {
+            clobbered |= u64::from(self.computed);
+        } else if self.computed != 0 {
+            ops.push(Op::Compute {
+                to: self.computed,
+                from: self.sources,
+            });
+        }
+        let is_kept_elsewhere =
+            self.has_vector || matches!(insn.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase);
+        if is_kept_elsewhere && self.computed == 0 {
+            ops.extend(bits(self.sources.into()).map(|from| Op::Escape { from }));
+        }
+        if clobbered != 0 {
+            ops.push(Op::Clobber {
+                registers: clobbered,
+            });
+        }
+    }
+}
+
+/// Whether an instruction that writes a part of a register puts something new there.
+fn is_new_part(insn: &Instruction) -> bool {
+    let is_set = insn.op_count() == 1 && !insn.is_stack_instruction();
+    let is_set = is_set && insn.condition_code() != ConditionCode::None;
+    is_set || is_lossy(insn) || insn.mnemonic() == Mnemonic::Mov && immediate(insn, 1).is_some()
+}
+
+/// Whether nothing of an instruction's operands is left in its results, except by chance.
+fn is_lossy(insn: &Instruction) -> bool {
+    let is_same = insn.op0_register() == insn.op1_register();
+    match insn.mnemonic() {
+        Mnemonic::And
+        | Mnemonic::Or
+        | Mnemonic::Shl
+        | Mnemonic::Sal
+        | Mnemonic::Shr
+        | Mnemonic::Sar
+        | Mnemonic::Bts
+        | Mnemonic::Btr => immediate(insn, 1).is_some(),
+        Mnemonic::Sbb => insn.op0_kind() == insn.op1_kind() && is_same,
+        _ => false,
     }
 }
 

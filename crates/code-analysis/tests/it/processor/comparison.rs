@@ -255,6 +255,53 @@ pub(crate) fn contradictions(
     found
 }
 
+/// Registers that calls preserve, except the frame pointer, which has a stack address here.
+fn kept_registers(abi_info: &AbiInfo) -> impl Iterator<Item = u8> {
+    let frame_pointer = abi_info.frame_pointer;
+    (abi_info.preserved.iter().copied()).filter(move |register| *register != frame_pointer)
+}
+
+/// Stack words with saved registers in the states of [`kept_setting`].
+fn kept_slots(registers: &UserRegs) -> Vec<u64> {
+    let near = |at: u64| [at - 8, at, at + 8];
+    let places = [registers.rsp, registers.rsi, registers.rdi, registers.rbp];
+    places.into_iter().flat_map(near).collect()
+}
+
+/// A state whose saved values are nowhere else: not in registers, nor in other stack words. In some
+/// kinds an operation with a register that calls do not preserve changes nothing.
+pub(crate) fn kept_setting(
+    kind: u64,
+    ready: &UserRegs,
+    extended: &[u8],
+    abi_info: &AbiInfo,
+) -> ProcessorState {
+    let mut state = setting(2, ready, extended, abi_info);
+    // Other numbers than those in registers.
+    let mut random = Random(100 + kind);
+    let it = &mut state.registers;
+    it.eflags = 0x202;
+    it.rcx = 1;
+    if kind > 0 {
+        let idle = [0, u64::MAX, 1][usize::try_from(kind - 1).expect("a kind")];
+        [it.rax, it.rdx, it.r8, it.r9, it.r10, it.r11] = [idle; 6];
+        it.rcx = idle & 1;
+    }
+    let numbers = numbered(it);
+    let saved = abi_info.preserved;
+    let slots = kept_slots(it);
+    for (word, bytes) in state.stack.chunks_exact_mut(8).enumerate() {
+        let at = STACK + 8 * word as u64;
+        let value = if slots.contains(&at) {
+            numbers[usize::from(saved[word % saved.len()])]
+        } else {
+            random.next()
+        };
+        bytes.copy_from_slice(&value.to_le_bytes());
+    }
+    state
+}
+
 /// An executed instruction.
 pub(crate) struct Executed<'e> {
     pub(crate) code: iced_x86::Code,
@@ -313,6 +360,47 @@ impl Checker {
             self.compare_frame(it, words, &ops, &changed, &mut found);
         }
         self.compare_flags(it, &ops, flow, &mut found);
+        found
+    }
+
+    /// Saved values that an execution from [`kept_setting`] left or moved, where the analysis has
+    /// something else.
+    pub(crate) fn false_losses(&mut self, it: &Executed<'_>) -> Vec<String> {
+        let (ops, flow) = self.lift(it.bytes);
+        // Other runs choose otherwise.
+        let is_choice = ops.iter().any(|op| matches!(op, Op::Choose { .. }));
+        if flow.is_some() || is_choice || is_listed(it.code, it.bytes) {
+            return Vec::new();
+        }
+        let abi_info = self.abi_info;
+        let slots = kept_slots(&it.before.registers);
+        let mut state = state(RegisterModel::Concrete, it.before, &slots, abi_info);
+        for op in &ops {
+            state.transfer(*op, 0, abi_info);
+        }
+        let entry = numbered(&it.before.registers);
+        let saved = |value: u64| {
+            kept_registers(abi_info).find(|register| entry[usize::from(*register)] == value)
+        };
+        let is_lost = |said: Option<AbstractValue>| {
+            said.is_none_or(|said| matches!(said.fact(), ValueFact::Fresh | ValueFact::AtMost(_)))
+        };
+        let mut found = Vec::new();
+        for (register, value) in (0..).zip(numbered(&it.after.registers)) {
+            if let Some(of) = saved(value)
+                && is_lost(Some(state.get(register)))
+            {
+                found.push(format!("register {register} has that of {of}: {ops:?}"));
+            }
+        }
+        for (word, bytes) in (0..).zip(it.after.stack.as_chunks().0) {
+            let at = STACK + 8 * word;
+            if let Some(of) = saved(u64::from_le_bytes(*bytes))
+                && is_lost(state.load(place(abi_info.stack_pointer, at)))
+            {
+                found.push(format!("{at:#x} has that of {of}: {ops:?}"));
+            }
+        }
         found
     }
 

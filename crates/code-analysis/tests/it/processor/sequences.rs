@@ -170,8 +170,7 @@ fn base(op: &Op) -> Option<u8> {
         | Op::OverwriteUnbounded { base }
         | Op::OverwriteTileRows { base, .. }
         | Op::SaveState { base, .. }
-        | Op::Fill { base, .. }
-        | Op::InvertMemory { base, .. } => Some(base),
+        | Op::Fill { base, .. } => Some(base),
         _ => None,
     }
 }
