@@ -33,6 +33,19 @@ pub struct CheckOptions {
     pub threads: NonZeroUsize,
 }
 
+/// All files and functions, by origin, in one thread.
+impl Default for CheckOptions {
+    fn default() -> Self {
+        CheckOptions {
+            strictness: Strictness::default(),
+            own: None,
+            functions: Vec::new(),
+            convention: None,
+            threads: NonZeroUsize::MIN,
+        }
+    }
+}
+
 /// Which severities are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strictness {

@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
 use unspool_rows::{Register, RowId, Vaddr};
 
@@ -180,13 +181,6 @@ impl FindingCode {
         CODES.iter().map(|(code, ..)| *code)
     }
 
-    /// `CFI001`.
-    #[must_use]
-    pub fn id(self) -> String {
-        let place = CODES.iter().position(|(code, ..)| *code == self);
-        format!("CFI{:03}", place.map_or(0, |place| place + 1))
-    }
-
     /// Its name: `cfa-offset`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -198,7 +192,7 @@ impl FindingCode {
     #[must_use]
     pub fn from_name(text: &str) -> Option<FindingCode> {
         let is_it = |code: &FindingCode| {
-            code.id().eq_ignore_ascii_case(text) || code.name().eq_ignore_ascii_case(text)
+            code.to_string().eq_ignore_ascii_case(text) || code.name().eq_ignore_ascii_case(text)
         };
         FindingCode::all().find(is_it)
     }
@@ -207,7 +201,7 @@ impl FindingCode {
     /// remedy.
     #[must_use]
     pub fn explanation(self) -> &'static str {
-        let heading = format!("## {} {}\n", self.id(), self.name());
+        let heading = format!("## {self} {}\n", self.name());
         let behind = DIAGNOSTICS.split_once(&heading);
         let section = behind.and_then(|(_, behind)| behind.split("\n## ").next());
         section.unwrap_or_default().trim()
@@ -218,6 +212,14 @@ impl FindingCode {
     pub fn summary(self) -> &'static str {
         let found = CODES.iter().find(|(code, ..)| *code == self);
         found.map_or("", |(.., summary)| summary)
+    }
+}
+
+/// Its ID: `CFI001`.
+impl fmt::Display for FindingCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = CODES.iter().position(|(code, ..)| code == self);
+        write!(f, "CFI{:03}", place.map_or(0, |place| place + 1))
     }
 }
 
@@ -232,15 +234,13 @@ pub enum Severity {
     Refuted,
 }
 
-impl Severity {
-    /// Its printed name: `refuted`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Severity::Note => "note",
             Severity::Unproven => "unproven",
             Severity::Refuted => "refuted",
-        }
+        })
     }
 }
 

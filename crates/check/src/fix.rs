@@ -68,7 +68,7 @@ pub struct RefusedFix {
 
 impl fmt::Display for RefusedFix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} stays: {}", self.code.id(), self.reason)
+        write!(f, "{} stays: {}", self.code, self.reason)
     }
 }
 

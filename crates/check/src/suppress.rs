@@ -42,8 +42,8 @@ pub enum SuppressionKind {
     Baseline,
 }
 
-/// All sources of suppressions.
-#[derive(Debug)]
+/// All sources of suppressions; by default none.
+#[derive(Debug, Default)]
 pub struct Suppressor {
     /// The source files, which may have comments.
     pub sources: SourceTexts,

@@ -240,7 +240,7 @@ impl CompletenessSummary<'_> {
 
 impl fmt::Display for IncompleteReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", GroupedDigits(self.samples), self.end.reason())?;
+        write!(f, "{} {}", GroupedDigits(self.samples), self.end)?;
         match (self.location, self.module) {
             (Some(place), Some(module)) => {
                 let name = crate::names::short_name(&module.path);

@@ -1,5 +1,6 @@
 //! The data of a recording.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use unspool_elf::{BuildId, ContentKey};
@@ -421,35 +422,6 @@ impl StackEnd {
         )
     }
 
-    /// The same as a phrase.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        match self {
-            StackEnd::Outermost => "outermost frame",
-            StackEnd::EntryPoint => "entry code",
-            StackEnd::KernelThread => "kernel thread",
-            StackEnd::NoUserRegisters => "no user stack",
-            StackEnd::NoModule => "address in no module",
-            StackEnd::NoFile => "module's file cannot be used",
-            StackEnd::NoTable => "no unwind table",
-            StackEnd::Hole => "hole in the unwind table",
-            StackEnd::BadEntry => "bad unwind table entry",
-            StackEnd::CorruptTable => "corrupt compiled table",
-            StackEnd::NotCopied => "stack copy too short",
-            StackEnd::StepFailed => "unwind table leads to no caller",
-            StackEnd::ZeroReturnAddress => "return address is zero",
-            StackEnd::Loop => "stack leads in a circle",
-            StackEnd::TooManyStacks => "stack changed too often",
-            StackEnd::Limit => "limit of frames",
-            StackEnd::CodeReplaced => "code replaced during the walk",
-            StackEnd::NoCallers => "recorded without callers",
-            StackEnd::ThirtyTwoBit => "32-bit process, recorded without callers",
-            StackEnd::CallChain => "end of the kernel's call chain",
-            StackEnd::Pending => "rows still being made",
-            StackEnd::NotCode => "return address is not code",
-        }
-    }
-
     /// The name used in reports; `unspool stack` has the same names.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -477,6 +449,36 @@ impl StackEnd {
             StackEnd::Pending => "pending",
             StackEnd::NotCode => "not-code",
         }
+    }
+}
+
+/// A phrase: `outermost frame`.
+impl fmt::Display for StackEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StackEnd::Outermost => "outermost frame",
+            StackEnd::EntryPoint => "entry code",
+            StackEnd::KernelThread => "kernel thread",
+            StackEnd::NoUserRegisters => "no user stack",
+            StackEnd::NoModule => "address in no module",
+            StackEnd::NoFile => "module's file cannot be used",
+            StackEnd::NoTable => "no unwind table",
+            StackEnd::Hole => "hole in the unwind table",
+            StackEnd::BadEntry => "bad unwind table entry",
+            StackEnd::CorruptTable => "corrupt compiled table",
+            StackEnd::NotCopied => "stack copy too short",
+            StackEnd::StepFailed => "unwind table leads to no caller",
+            StackEnd::ZeroReturnAddress => "return address is zero",
+            StackEnd::Loop => "stack leads in a circle",
+            StackEnd::TooManyStacks => "stack changed too often",
+            StackEnd::Limit => "limit of frames",
+            StackEnd::CodeReplaced => "code replaced during the walk",
+            StackEnd::NoCallers => "recorded without callers",
+            StackEnd::ThirtyTwoBit => "32-bit process, recorded without callers",
+            StackEnd::CallChain => "end of the kernel's call chain",
+            StackEnd::Pending => "rows still being made",
+            StackEnd::NotCode => "return address is not code",
+        })
     }
 }
 

@@ -258,6 +258,20 @@ impl Table {
         encoding::decode(self.encoded_row(id))
     }
 
+    /// The row that holds at an address, as [`Table::spans`] has it; `None` in a hole. It looks at
+    /// all entries: for many addresses, read the spans once, or compile the table.
+    #[must_use]
+    pub fn row_at(&self, pc: Vaddr) -> Option<Row<'_>> {
+        let covering = self
+            .fdes
+            .iter()
+            .filter(|fde| fde.start <= pc && pc < fde.end);
+        // `max_by_key` takes the last of several: of equal starts the first entry.
+        let fde = covering.rev().max_by_key(|fde| fde.start)?;
+        let row = self.rows(fde).rev().find(|row| row.start <= pc)?;
+        self.row(row.row)
+    }
+
     /// Stores a row; equal rows are stored once.
     ///
     /// # Errors

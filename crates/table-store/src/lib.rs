@@ -39,3 +39,4 @@ pub use store::{
     embedded, embedded_bytes,
 };
 pub use synthesis::{compile_synthesized, find_or_synthesize, synthesize};
+pub use unspool_cfi::lookup::HdrTrust;

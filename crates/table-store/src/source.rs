@@ -484,8 +484,8 @@ pub fn hdr_is_complete(file: &ElfFile, table: &SourceTable) -> Option<bool> {
 }
 
 /// Looks up single addresses in the file's own section, for use until there is a compiled table.
-/// `.eh_frame_hdr` is not checked first, which would take as long as reading the section. `trust`
-/// decides about addresses that it does not list.
+/// `.eh_frame_hdr` is not checked first, which would take as long as reading the section
+/// ([`hdr_is_complete`]). `trust` decides about addresses that it does not list.
 #[must_use]
 pub fn section_lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
     if let Some((section, _)) = sections_of_kind(file, SectionKind::EhFrame)

@@ -46,7 +46,7 @@ fn command(
 
 /// Writes the title, and the message.
 fn title(f: &mut fmt::Formatter<'_>, code: FindingCode, message: &str) -> fmt::Result {
-    writeln!(f, ",title={} {}::{message}", code.id(), code.name())
+    writeln!(f, ",title={code} {}::{message}", code.name())
 }
 
 fn level(severity: Severity) -> &'static str {

@@ -56,9 +56,9 @@ impl Serialize for LocatedFinding {
         let jumps = self.path.iter();
         let jumps = jumps.map(|jump| jump.map(|(at, _)| address(&at)));
         let located = json!({
-            "code": finding.code.id(),
+            "code": finding.code.to_string(),
             "name": finding.code.name(),
-            "severity": finding.severity.name(),
+            "severity": finding.severity.to_string(),
             "file": self.source.as_ref().map(|(file, _)| file),
             "line": self.source.as_ref().map(|(_, line)| line),
             "function": self.function.as_ref().map(|(name, _)| name),
@@ -88,9 +88,9 @@ impl Serialize for LocatedFinding {
 impl Serialize for CommentRemark {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let remark = json!({
-            "code": FindingCode::Allow.id(),
+            "code": FindingCode::Allow.to_string(),
             "name": FindingCode::Allow.name(),
-            "severity": self.severity.name(),
+            "severity": self.severity.to_string(),
             "file": self.path,
             "line": self.line,
             "message": self.text,

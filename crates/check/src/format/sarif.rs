@@ -33,7 +33,7 @@ pub fn sarif_log(reports: &[FileReport], version: &str) -> impl Serialize + use<
 
 fn rule(code: FindingCode) -> Value {
     json!({
-        "id": code.id(),
+        "id": code.to_string(),
         "name": code.name(),
         "shortDescription": { "text": code.summary() },
         "help": { "text": code.explanation(), "markdown": code.explanation() },
@@ -55,7 +55,7 @@ fn result(file: &FileReport, located_finding: &LocatedFinding) -> Value {
         }),
     };
     json!({
-        "ruleId": finding.code.id(),
+        "ruleId": finding.code.to_string(),
         "level": level(finding.severity),
         "message": { "text": located_finding.sentence() },
         "locations": [{ "physicalLocation": location }],
@@ -67,7 +67,7 @@ fn result(file: &FileReport, located_finding: &LocatedFinding) -> Value {
 /// A remark on a comment.
 fn remark(remark: &CommentRemark) -> Value {
     json!({
-        "ruleId": FindingCode::Allow.id(),
+        "ruleId": FindingCode::Allow.to_string(),
         "level": level(remark.severity),
         "message": { "text": remark.text },
         "locations": [{ "physicalLocation": {

@@ -23,7 +23,7 @@ impl FindingIdentity {
     /// The identity of a finding in a file.
     pub(crate) fn new(path: &Path, finding: &LocatedFinding) -> FindingIdentity {
         FindingIdentity {
-            code: finding.finding.code.id(),
+            code: finding.finding.code.to_string(),
             file: file_name(&path.to_string_lossy()).to_owned(),
             function: finding.function_name().to_owned(),
             subject: finding.finding.subject.clone(),

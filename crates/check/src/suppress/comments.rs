@@ -109,6 +109,13 @@ pub struct SourceTexts {
     texts: Vec<SourceText>,
 }
 
+/// No source file can be read.
+impl Default for SourceTexts {
+    fn default() -> Self {
+        SourceTexts::new(|_| None)
+    }
+}
+
 impl SourceTexts {
     /// No text yet.
     #[must_use]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use unspool_assembly::{Assemble, AssembleError};
 use unspool_check::{
-    Baseline, CheckOptions, CheckReport, CheckSubject, CodeOrigin, DeclaredTable, FileReport,
-    Finding, FixOptions, FixResult, Severity, SourceTexts, Strictness, Suppressor, fix_source,
+    CheckOptions, CheckReport, CheckSubject, CodeOrigin, DeclaredTable, FileReport, Finding,
+    FixOptions, FixResult, Severity, SourceTexts, Suppressor, fix_source,
 };
 use unspool_elf::{DebugFiles, ElfFile, Symbols};
 use unspool_testing::{Finish as _, Folder, assemble, tool};
@@ -65,24 +65,12 @@ impl Assemble for GccAssembler {
     }
 }
 
-/// What `unspool check` reports without options.
-pub(crate) fn options() -> CheckOptions {
-    CheckOptions {
-        strictness: Strictness::ByOrigin,
-        own: None,
-        functions: Vec::new(),
-        convention: None,
-        threads: NonZeroUsize::MIN,
-    }
-}
-
 /// Suppressions by comments only.
 pub(crate) fn suppressor() -> Suppressor {
     let read = |path: &Path| Some((path.canonicalize().ok()?, fs::read_to_string(path).ok()?));
     Suppressor {
         sources: SourceTexts::new(read),
-        files: Vec::new(),
-        baseline: Baseline::default(),
+        ..Suppressor::default()
     }
 }
 
@@ -99,14 +87,14 @@ pub(crate) fn assembled_file(folder: &Folder, name: &str, text: &str) -> Arc<Elf
 /// The report of a source file.
 pub(crate) fn source_report(folder: &Folder, name: &str, text: &str) -> FileReport {
     let file = assembled_file(folder, name, text);
-    FileReport::from_assembled(&file, &options(), &mut suppressor()).unwrap()
+    FileReport::from_assembled(&file, &CheckOptions::default(), &mut suppressor()).unwrap()
 }
 
 /// The report of a text, with what a fix would do.
 pub(crate) fn advised_report(name: &str, text: &str) -> FileReport {
     let folder = Folder::new();
     let file = assembled_file(&folder, name, text);
-    let report = FileReport::from_assembled(&file, &options(), &mut suppressor());
+    let report = FileReport::from_assembled(&file, &CheckOptions::default(), &mut suppressor());
     let mut report = report.unwrap();
     fixed(name, text).advise(&file, &mut report.findings);
     report
@@ -116,7 +104,7 @@ pub(crate) fn advised_report(name: &str, text: &str) -> FileReport {
 pub(crate) fn elf_report(path: &Path) -> FileReport {
     let file = Arc::new(ElfFile::open(path).unwrap());
     let debug = DebugFiles::default();
-    FileReport::from_elf(&file, &debug, &options(), &mut suppressor()).unwrap()
+    FileReport::from_elf(&file, &debug, &CheckOptions::default(), &mut suppressor()).unwrap()
 }
 
 /// A text that is fixed.
@@ -135,8 +123,8 @@ pub(crate) fn lines_of(report: &FileReport) -> String {
         let finding = &located.finding;
         let head = format!(
             "{line}: {} {} {}\n",
-            finding.severity.name(),
-            finding.code.id(),
+            finding.severity,
+            finding.code,
             located.sentence()
         );
         let listing = located.lines.iter().map(|line| {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use unspool_check::{CallingConvention, CodeOrigin, FileReport, FindingCode};
+use unspool_check::{CallingConvention, CheckOptions, CodeOrigin, FileReport, FindingCode};
 use unspool_elf::{DebugFiles, ElfFile};
 use unspool_testing::Folder;
 
-use crate::common::{assembled, options, report_of, suppressor};
+use crate::common::{assembled, report_of, suppressor};
 
 /// A function that loses `rbx`, and ends with a jump. Its CFA can be this around a call.
 fn losing(begin: &str, name: &str, adjust: u8, cfa: &str) -> String {
@@ -37,8 +37,10 @@ fn losing(begin: &str, name: &str, adjust: u8, cfa: &str) -> String {
 
 fn report(text: &str, convention: Option<CallingConvention>) -> FileReport {
     let file = Arc::new(assembled(text));
-    let mut options = options();
-    options.convention = convention;
+    let options = CheckOptions {
+        convention,
+        ..CheckOptions::default()
+    };
     let debug = DebugFiles::default();
     FileReport::from_elf(&file, &debug, &options, &mut suppressor()).unwrap()
 }
@@ -104,8 +106,12 @@ fn ghc_code_is_not_judged() {
     let closure = "\t.globl base_GHCziList_map_info\n\t.type base_GHCziList_map_info, @function\nbase_GHCziList_map_info:";
     let bare = format!("{closure}\n\tmov %rbx, (%rbp)\n\tjmp *(%rbp)\n");
     let file = Arc::new(assembled(&bare));
-    let checked =
-        FileReport::from_elf(&file, &DebugFiles::default(), &options(), &mut suppressor());
+    let checked = FileReport::from_elf(
+        &file,
+        &DebugFiles::default(),
+        &CheckOptions::default(),
+        &mut suppressor(),
+    );
     // Without anything to report, a file without a table is refused.
     assert!(checked.is_err());
     let with_rows = format!(

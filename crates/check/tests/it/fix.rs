@@ -29,9 +29,7 @@ fn keys(report: &FileReport) -> BTreeSet<String> {
         let finding = &located.finding;
         format!(
             "{} {:?} {}",
-            finding.code.id(),
-            located.function,
-            finding.subject
+            finding.code, located.function, finding.subject
         )
     };
     report.findings.iter().map(key).collect()

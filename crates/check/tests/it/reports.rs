@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use unspool_check::{
-    CheckOptions, FileReport, LocatedFinding, Severity, Strictness, SubjectError, WorkflowCommands,
+    CheckOptions, FileReport, FindingCode, LocatedFinding, Severity, Strictness, SubjectError,
+    WorkflowCommands,
 };
 use unspool_elf::{DebugFiles, ElfFile};
 use unspool_rows::Vaddr;
 use unspool_testing::Folder;
 
 use crate::common::{
-    advised_report, elf_report, in_function, lines_of, options, source_report, suppressor, wrong,
+    advised_report, elf_report, in_function, lines_of, source_report, suppressor, wrong,
 };
 
 /// The report of a text named `f.s`.
@@ -66,7 +67,7 @@ fn unproven_rows_are_reported_for_assembly_and_on_request() {
     let file = Arc::new(ElfFile::open(&file).unwrap());
     let lenient = CheckOptions {
         strictness: Strictness::Lenient,
-        ..options()
+        ..CheckOptions::default()
     };
     let report = FileReport::from_assembled(&file, &lenient, &mut suppressor()).unwrap();
     assert!(report.findings.is_empty() && report.below_severity > 0);
@@ -80,7 +81,7 @@ fn inline_data_is_not_unreachable_code() {
     let [finding] = report.findings.as_slice() else {
         panic!("{report:?}");
     };
-    assert_eq!(finding.finding.code.id(), "CFI014");
+    assert_eq!(finding.finding.code, FindingCode::Unreached);
     // Not line 8.
     assert_eq!(finding.source.as_ref().map(|(_, line)| *line), Some(9));
     let body = body.replace("2:\tmov\t$1, %eax\n\tret\n", "");
@@ -229,12 +230,17 @@ fn objects_without_a_table_are_reported_with_a_remedy() {
     let bare = Arc::new(ElfFile::open(folder.join("f.o")).unwrap());
     let own = CheckOptions {
         own: Some("/elsewhere".into()),
-        ..options()
+        ..CheckOptions::default()
     };
     let report = FileReport::from_elf(&bare, &DebugFiles::default(), &own, &mut suppressor());
     assert_eq!(report.unwrap().severities().count(), 0);
     let data = Arc::new(ElfFile::open(folder.join("data.o")).unwrap());
-    let none = FileReport::from_elf(&data, &DebugFiles::default(), &options(), &mut suppressor());
+    let none = FileReport::from_elf(
+        &data,
+        &DebugFiles::default(),
+        &CheckOptions::default(),
+        &mut suppressor(),
+    );
     let error = none.unwrap_err();
     assert!(matches!(error, SubjectError::Source(_)), "{error}");
     assert!(

@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use unspool_check::{
-    Baseline, BaselineError, FileReport, SuppressionError, Suppressions, Suppressor, sarif_log,
+    Baseline, BaselineError, CheckOptions, FileReport, SuppressionError, Suppressions, Suppressor,
+    sarif_log,
 };
 use unspool_elf::ElfFile;
 use unspool_testing::{Finish as _, Folder, packages, tool};
 
-use crate::common::{assembled_file, fixed, options, source_report, suppressor, wrong};
+use crate::common::{assembled_file, fixed, source_report, suppressor, wrong};
 
 const CALL: &str = "\tcall\tg\n";
 
 /// The codes of unsuppressed findings, with the remarks; and the reasons of others.
 fn standing(report: &FileReport) -> (Vec<String>, Vec<String>) {
-    let findings = report.unsuppressed().map(|it| it.finding.code.id());
+    let findings = report.unsuppressed().map(|it| it.finding.code.to_string());
     let remarks = report.remarks.iter();
-    let remarks = remarks.map(|it| format!("CFI015 {} {}", it.severity.name(), it.line));
+    let remarks = remarks.map(|it| format!("CFI015 {} {}", it.severity, it.line));
     let reasons = report.findings.iter().filter_map(|it| {
         let suppression = it.suppression.as_ref()?;
         Some(format!("{:?}: {}", suppression.kind, suppression.reason))
@@ -28,7 +29,7 @@ fn standing(report: &FileReport) -> (Vec<String>, Vec<String>) {
 /// The report of a text by these suppressions.
 fn report_by(suppressor: &mut Suppressor, text: &str) -> FileReport {
     let file = assembled_file(&Folder::new(), "push.s", text);
-    FileReport::from_assembled(&file, &options(), suppressor).unwrap()
+    FileReport::from_assembled(&file, &CheckOptions::default(), suppressor).unwrap()
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn sarif_output_follows_its_schema() {
         source_report(&folder, "a push, at 100%.s", &wrong()),
         source_report(&folder, "allowed.s", &allowed),
         source_report(&folder, "reasonless.s", &reasonless),
-        FileReport::from_assembled(&bare, &options(), &mut by_file).unwrap(),
+        FileReport::from_assembled(&bare, &CheckOptions::default(), &mut by_file).unwrap(),
     ];
     let out = serde_json::to_string_pretty(&sarif_log(&reports, "1.0")).unwrap();
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sarif.schema.json");

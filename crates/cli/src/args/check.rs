@@ -330,7 +330,7 @@ fn parse_arch(text: &str) -> Result<Arch, String> {
 
 fn parse_code(text: &str) -> Result<FindingCode, String> {
     FindingCode::from_name(text).ok_or_else(|| {
-        let codes: Vec<String> = FindingCode::all().map(FindingCode::id).collect();
+        let codes: Vec<String> = FindingCode::all().map(|code| code.to_string()).collect();
         format!(
             "`{text}` is not a kind of finding: there are {}",
             codes.join(", ")

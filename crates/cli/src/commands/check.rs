@@ -117,7 +117,7 @@ fn files(named: &[PathBuf]) -> anyhow::Result<(Vec<PathBuf>, UnreadableFolders)>
 
 /// The explanation of a kind of finding.
 fn explanation(code: FindingCode) -> String {
-    format!("{} {}\n\n{}\n", code.id(), code.name(), code.explanation())
+    format!("{code} {}\n\n{}\n", code.name(), code.explanation())
 }
 
 impl CheckArgs {

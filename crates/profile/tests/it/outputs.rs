@@ -708,7 +708,7 @@ fn page_decoded_by_its_description() {
         assert_eq!(sample["micros"], (taken.time - 1_000_000_000) / 1000);
         assert_eq!(sample["weight"], taken.weight);
         assert_eq!(sample["cpu"], made::CPU);
-        assert_eq!(sample["end"], taken.end.reason());
+        assert_eq!(sample["end"], taken.end.to_string());
         let is_off = taken.state == unspool_profile::CpuState::OffCpu;
         assert_eq!(sample["is_off"], is_off);
         // `do_syscall_64` waits for nothing known.

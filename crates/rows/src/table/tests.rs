@@ -330,6 +330,8 @@ proptest! {
             let span = spans.iter().find(|span| span.start <= at && at < span.end);
             let found = span.map(|span| (span.fde, span.row));
             prop_assert_eq!(found, model(&table, at), "at {}", at);
+            let row = found.and_then(|(_, row)| table.row(row));
+            prop_assert_eq!(table.row_at(at), row, "at {}", at);
         }
     }
 

@@ -39,8 +39,8 @@ fn print_findings(out: &mut impl Write, file: &FileReport) -> io::Result<()> {
         report(out, &file.path, finding)?;
     }
     for remark in &file.remarks {
-        let (path, code) = (EscapedText(&remark.path), FindingCode::Allow.id());
-        let (line, severity) = (remark.line, remark.severity.name());
+        let (path, code) = (EscapedText(&remark.path), FindingCode::Allow);
+        let (line, severity) = (remark.line, remark.severity);
         writeln!(out, "{path}:{line}: {severity} {code} {}", remark.text)?;
     }
     Ok(())
@@ -69,7 +69,7 @@ fn print_totals(out: &mut impl Write, name: &str, files: &[FileReport]) -> io::R
         (severity, severities.filter(|it| *it == severity).count())
     });
     let listed = counts.iter().filter(|(_, count)| *count > 0);
-    let listed = listed.map(|(severity, count)| format!("{count} {}", severity.name()));
+    let listed = listed.map(|(severity, count)| format!("{count} {severity}"));
     let listed: Vec<String> = listed.collect();
     match listed.as_slice() {
         [] => writeln!(out),
@@ -153,8 +153,8 @@ pub(super) fn report(
     write!(
         out,
         "{place}: {} {} {}: ",
-        finding.severity.name(),
-        finding.code.id(),
+        finding.severity,
+        finding.code,
         finding.message(),
     )?;
     match &located_finding.function {

@@ -91,7 +91,7 @@ struct PageThread<'a> {
 /// A [`StackEnd`].
 #[derive(Serialize)]
 struct PageEnd {
-    reason: &'static str,
+    reason: String,
     is_root: bool,
     has_user_stack: bool,
 }
@@ -237,7 +237,7 @@ fn header<'a>(
             .collect(),
         ends: (StackEnd::ALL.iter())
             .map(|end| PageEnd {
-                reason: end.reason(),
+                reason: end.to_string(),
                 is_root: end.is_root(),
                 has_user_stack: end.has_user_stack(),
             })
