@@ -17,8 +17,7 @@ fuzz_target!(|data: &[u8]| {
             strtab: strings,
             dynstr: strings,
         },
-        is_64: true,
-        ..ElfContext::default()
+        ..ElfContext::BARE_64
     };
     let Ok(section) = CtfSection::open(bytes, elf) else {
         return;
@@ -47,10 +46,7 @@ fuzz_target!(|data: &[u8]| {
     let bytes = CtfWriter::default().write(&linked);
     let again = CtfSection::open(
         &bytes,
-        ElfContext {
-            is_64: true,
-            ..ElfContext::default()
-        },
+        ElfContext::BARE_64,
     );
     let again = again.expect("what is written is CTF");
     let parents = again.parents();

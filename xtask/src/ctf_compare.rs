@@ -309,10 +309,7 @@ fn objects(place: &Path, trace: &str) -> Result<Vec<String>, Error> {
 /// compared with its child, or without one with the shared types. Of several children with one file
 /// name, the best match is used.
 fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
-    let elf = ElfContext {
-        is_64: true,
-        ..ElfContext::default()
-    };
+    let elf = ElfContext::BARE_64;
     let linked = fs::read(place.join("ctf-out"))?;
     let linked = CtfSection::open(&linked, elf)?;
     let parents = linked.parents();

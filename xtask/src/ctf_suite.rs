@@ -363,8 +363,7 @@ impl FileTypes {
                 ..ElfStrings::default()
             },
             dynsym: &self.dynsym,
-            is_64: true,
-            ..ElfContext::default()
+            ..ElfContext::BARE_64
         };
         Ok(CtfSection::open(&self.ctf, elf)?)
     }

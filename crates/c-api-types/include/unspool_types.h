@@ -82,7 +82,7 @@ typedef enum unspool_types_form {
 	UNSPOOL_TYPES_BTF
 } unspool_types_form;
 
-/* The types of an ELF file, or of a file of CTF or BTF. */
+/* The types of an ELF file, or of a file of CTF or BTF. It fails if not all of them can be read. */
 unspool_types *unspool_types_open(const char *path);
 
 /* The types of the loaded module that an address is in: a function's, or data's. */

@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use unspool_c_types::{
-    ARCHIVE_MAGIC, BTF_MAGIC, BtfReading, BtfWriter, CtfSection, CtfWriter, ElfContext, Endian,
-    Export, ExportName, Exports, Graph, Interface, InterfaceChange, LinkOptions, LinkOutput,
-    LinkUnit, MAGIC, SymbolKind, TypeId, TypedSymbol, diff, link,
+    BtfWriter, CtfWriter, Endian, Export, ExportName, Exports, Graph, Interface, InterfaceChange,
+    LinkOptions, LinkOutput, LinkUnit, SymbolKind, TypeId, TypedSymbol, diff, link,
 };
-use unspool_dwarf_types::{SplitFiles, elf_context, read_types};
-use unspool_elf::{DebugFiles, ElfFile, SearchRoots};
+use unspool_dwarf_types::{
+    LoadedTypes, TypeFile, TypeFileError, TypeLoader, TypesNotice, VersionInterface,
+};
 use unspool_files::output::replace;
 use unspool_process::file_provider::FileProvider as _;
 use unspool_process::{OwnProcess, Snapshot as _};
@@ -19,14 +19,12 @@ use unspool_rows::RuntimeAddr;
 /// Types, and the names that have them.
 #[derive(Debug)]
 pub struct Types {
-    /// All of them.
-    pub graph: Graph<'static>,
+    /// All of them, and the exports of their file.
+    interface: VersionInterface<'static>,
     /// The units of a file, which a linker takes: one for types that the program made.
     units: Vec<Arc<Graph<'static>>>,
     /// What is written, if a linker made it.
     linked: Option<LinkOutput<'static>>,
-    /// The exports of its file, if it has any.
-    exports: Option<Exports>,
 }
 
 /// Why there are no types, or none are written: a message.
@@ -45,69 +43,84 @@ impl Types {
     /// No types yet.
     #[must_use]
     pub fn new(pointer_size: u64) -> Types {
-        Types::from_units(vec![Graph::new(pointer_size)], None)
+        let mut types = Types {
+            interface: VersionInterface {
+                graph: Graph::new(pointer_size),
+                exports: None,
+            },
+            units: Vec::new(),
+            linked: None,
+        };
+        types.change(|_| ());
+        types
     }
 
-    fn from_units(units: Vec<Graph<'static>>, exports: Option<Exports>) -> Types {
-        let graph = match units.as_slice() {
-            [only] => only.clone(),
-            units => Graph::merged(&units.iter().collect::<Vec<_>>()),
-        };
-        Types {
-            graph,
-            units: units.into_iter().map(Arc::new).collect(),
-            linked: None,
-            exports,
-        }
+    /// All types.
+    #[must_use]
+    pub fn graph(&self) -> &Graph<'static> {
+        &self.interface.graph
     }
 
     /// The types of a file: an ELF file's CTF, else its BTF, else its DWARF; or bare CTF or BTF.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or has no types.
+    /// It cannot be read completely, or has no types.
     pub fn open(path: &Path) -> Result<Types, Failure> {
-        let bytes = unspool_files::read(path, unspool_files::MAX_STREAM_BYTES)?;
-        if is_bare(&bytes) {
-            let units = stored_units(&bytes, ElfContext::default(), 8)?;
-            return Ok(Types::from_units(units, None));
-        }
-        Types::from_file(&ElfFile::open(path)?)
+        Types::load(|loader| loader.types(path, Types::from_loaded))
     }
 
     /// The types of the module that has an address of the own process.
     ///
     /// # Errors
     ///
-    /// No file is mapped there, or another one than the one on disk; or it has no types.
+    /// No file is mapped there, or another one than the one on disk; or its types cannot be read
+    /// completely, or it has none.
     pub fn of_address(address: u64) -> Result<Types, Failure> {
         let process = OwnProcess::new()?;
         let mapping = process.mappings().find(RuntimeAddr(address));
         let mapping = mapping.ok_or_else(|| format!("no file is mapped at {address:#x}"))?;
-        Types::from_file(&process.file(mapping)?)
+        let file = TypeFile::Elf(Box::new(process.file(mapping)?));
+        let files = std::slice::from_ref(&file);
+        Types::load(|loader| loader.types_in(file.path(), files, Types::from_loaded))
     }
 
-    fn from_file(file: &ElfFile) -> Result<Types, Failure> {
-        let context = elf_context(file)?;
-        let exports = Exports::from_elf(context);
-        for section in [".ctf", ".BTF"] {
-            if let Some(section) = file.section_named(section)? {
-                let units = stored_units(section.data, context, context.pointer_size())?;
-                return Ok(Types::from_units(units, exports));
+    /// C programs get no notices: faults in a part of the types are errors.
+    fn load(
+        read: impl FnOnce(TypeLoader<'_>) -> Result<Result<Types, TypeFileError>, TypeFileError>,
+    ) -> Result<Types, Failure> {
+        let fault = Mutex::new(None);
+        let note = |notice: TypesNotice<'_>| {
+            if let TypesNotice::Member(_) | TypesNotice::Faults { .. } = notice
+                && let Ok(mut fault) = fault.lock()
+            {
+                fault.get_or_insert_with(|| notice.to_string());
             }
+        };
+        let types = read(TypeLoader::new(&note))??;
+        match fault.into_inner() {
+            Ok(None) => Ok(types),
+            Ok(Some(fault)) => Err(fault.into()),
+            Err(poisoned) => Err(poisoned.to_string().into()),
         }
-        let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
-        let splits = SplitFiles::default();
-        let program = read_types(file, &debug, &splits)?;
-        let units = program.units.into_iter();
-        let units: Vec<_> = units
-            .map(|unit| Arc::unwrap_or_clone(unit.graph).into_owned())
-            .collect();
-        if units.is_empty() {
-            let path = file.path().display();
-            return Err(format!("{path}: it has neither CTF nor BTF nor DWARF of units in C: build it with -gctf or -g, or install its debug symbols").into());
-        }
-        Ok(Types::from_units(units, exports))
+    }
+
+    fn from_loaded(loaded: &LoadedTypes<'_>) -> Result<Types, TypeFileError> {
+        let mut graph = match &*loaded.graphs {
+            // Its types keep their numbers.
+            [only] => Graph::clone(only),
+            _ => loaded.one_graph(),
+        };
+        loaded.add_aliases(&mut graph);
+        let units = loaded.graphs.iter().map(|unit| Graph::clone(unit));
+        Ok(Types {
+            interface: VersionInterface {
+                graph: graph.into_owned(),
+                exports: loaded.exports()?,
+            },
+            units: units.map(|unit| Arc::new(unit.into_owned())).collect(),
+            linked: None,
+        })
     }
 
     /// The types of several, each once. Types that units disagree on are kept apart when written.
@@ -119,17 +132,19 @@ impl Types {
         let children = linked.children.iter().map(|(_, graph)| graph);
         let graphs: Vec<_> = std::iter::once(&*linked.shared).chain(children).collect();
         Types {
-            graph: Graph::merged(&graphs),
+            interface: VersionInterface {
+                graph: Graph::merged(&graphs),
+                exports: None,
+            },
             units: all.into_iter().map(|unit| unit.graph).collect(),
             linked: Some(linked),
-            exports: None,
         }
     }
 
     /// Changes types that the program makes.
     pub fn change<R>(&mut self, change: impl FnOnce(&mut Graph<'static>) -> R) -> R {
-        let changed = change(&mut self.graph);
-        self.units = vec![Arc::new(self.graph.clone())];
+        let changed = change(&mut self.interface.graph);
+        self.units = vec![Arc::new(self.graph().clone())];
         self.linked = None;
         changed
     }
@@ -137,7 +152,7 @@ impl Types {
     /// The type of a function or of data.
     #[must_use]
     pub fn of_symbol(&self, name: &str) -> Option<TypeId> {
-        let graph = &self.graph;
+        let graph = self.graph();
         let symbols = graph
             .functions
             .iter()
@@ -155,39 +170,22 @@ impl Types {
     pub fn write(&self, path: &Path, form: TypesForm) -> Result<(), Failure> {
         let bytes = match (form, &self.linked) {
             (TypesForm::Ctf, Some(linked)) => CtfWriter::default().write(linked),
-            (TypesForm::Ctf, None) => CtfWriter::default().dict(&self.graph),
+            (TypesForm::Ctf, None) => CtfWriter::default().dict(self.graph()),
             (TypesForm::Btf, _) => {
                 let writer = BtfWriter {
                     endian: Endian::Little,
                 };
-                writer.write(&self.graph).0
+                writer.write(self.graph()).0
             }
         };
         let write = |mut file: &fs::File| std::io::Write::write_all(&mut file, &bytes);
         Ok(replace(path, None, write)?)
     }
 
-    /// The changes of the interface from an older version: of the exports, or of all names that
-    /// have types if a version has no exports.
+    /// The changes of the interface to a newer version, as `unspool ctf diff` has them.
     #[must_use]
     pub fn changes(&self, new: &Types) -> Vec<InterfaceChange> {
-        let exports = match (&self.exports, &new.exports) {
-            (Some(old), Some(new)) => [old.clone(), new.clone()],
-            _ => [&self.graph, &new.graph].map(Exports::with_types),
-        };
-        let [old, newer] = &exports;
-        let old = Interface {
-            graph: &self.graph,
-            exports: old,
-        };
-        diff(
-            old,
-            Interface {
-                graph: &new.graph,
-                exports: newer,
-            },
-        )
-        .changes
+        self.interface.diff(&new.interface).changes
     }
 
     /// The changes from one type to another one, each of a handle.
@@ -203,43 +201,11 @@ impl Types {
         let mut exports = Exports::default();
         let name = ExportName::new(SymbolKind::Object, "type");
         exports.symbols.insert(name, Export::default());
-        let graphs = [only(&self.graph, id), only(&new.graph, new_id)];
+        let graphs = [only(self.graph(), id), only(new.graph(), new_id)];
         let [old, new] = graphs.each_ref().map(|graph| Interface {
             graph,
             exports: &exports,
         });
         diff(old, new).changes
     }
-}
-
-/// The types of bytes of CTF or BTF, by their magic.
-fn stored_units(
-    bytes: &[u8],
-    context: ElfContext<'_>,
-    pointer_size: u64,
-) -> Result<Vec<Graph<'static>>, Failure> {
-    if starts_with(bytes, BTF_MAGIC) {
-        return Ok(vec![
-            BtfReading::parse(bytes, pointer_size)?.graph.into_owned(),
-        ]);
-    }
-    let section = CtfSection::open(bytes, context)?;
-    let units = section.units()?.into_iter();
-    // A parent's types are in its children's graphs.
-    Ok(units
-        .map(|unit| Graph::clone(&unit.reading.graph).into_owned())
-        .collect())
-}
-
-fn starts_with(bytes: &[u8], magic: u16) -> bool {
-    let start = bytes.first_chunk();
-    start.is_some_and(|start| [magic.to_le_bytes(), magic.to_be_bytes()].contains(start))
-}
-
-fn is_bare(bytes: &[u8]) -> bool {
-    let archive = bytes.first_chunk().map(|magic| u64::from_le_bytes(*magic));
-    archive == Some(ARCHIVE_MAGIC)
-        || [MAGIC, BTF_MAGIC]
-            .iter()
-            .any(|magic| starts_with(bytes, *magic))
 }

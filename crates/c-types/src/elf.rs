@@ -14,7 +14,7 @@ pub struct ElfStrings<'a> {
 }
 
 /// The ELF file's tables for CTF.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElfContext<'a> {
     /// Its string tables.
     pub strings: ElfStrings<'a>,
@@ -85,6 +85,20 @@ const MAX_SHARED_NAMES: usize = 16;
 pub(crate) const ORDER_LABEL: &str = "symbols-";
 
 impl<'a> ElfContext<'a> {
+    /// For CTF without an ELF file: no tables, and addresses of eight bytes.
+    pub const BARE_64: ElfContext<'static> = ElfContext {
+        strings: ElfStrings {
+            strtab: &[],
+            dynstr: &[],
+        },
+        symtab: &[],
+        dynsym: &[],
+        symbol_versions: &[],
+        version_definitions: &[],
+        endian: Endian::Little,
+        is_64: true,
+    };
+
     /// The label of dictionaries that have symbol types in the order of the file's symbols: a
     /// checksum (CRC-32) of their kinds and names.
     pub(crate) fn symbol_order_label(self, is_dynamic: bool) -> String {

@@ -27,7 +27,7 @@ pub enum CtfError {
     Magic {
         /// The expected offset of the dictionary.
         offset: u64,
-        /// The first two bytes, in the byte order of the writing machine.
+        /// The first two bytes, lowest first; 0 if there are none.
         found: u16,
     },
     /// The CTF of FreeBSD and illumos.

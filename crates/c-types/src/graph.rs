@@ -769,16 +769,26 @@ impl<'a> Graph<'a> {
         (first..).map(TypeId).zip(&self.types)
     }
 
-    /// The types with a name: its own before its parent's. Empty for an unknown name.
-    pub fn named<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (TypeId, &'s Type<'a>)> {
-        let parents = self
-            .parent
-            .as_deref()
-            .map(Graph::types)
-            .into_iter()
-            .flatten();
-        let all = self.types().chain(parents);
-        all.filter(move |(_, ty)| ty.name == name && !ty.is_hidden && !name.is_empty())
+    /// The types that a name refers to in C: `struct node`, `node`, `size_t`. Its own before its
+    /// parent's.
+    pub fn named<'s>(
+        &'s self,
+        name: &str,
+    ) -> impl Iterator<Item = (TypeId, &'s Type<'a>)> + use<'s, 'a> {
+        let words: Vec<&str> = name.split_whitespace().collect();
+        let (space, name) = match &*words {
+            ["struct", name @ ..] if !name.is_empty() => (Some(Tag::Struct), name),
+            ["union", name @ ..] if !name.is_empty() => (Some(Tag::Union), name),
+            ["enum", name @ ..] if !name.is_empty() => (Some(Tag::Enum), name),
+            name => (None, name),
+        };
+        let (space, name) = (space.map(NameSpace::Tags), name.join(" "));
+        let parents = self.parent.as_deref().into_iter().flat_map(Graph::types);
+        let visible = self.types().chain(parents).filter(|(_, ty)| !ty.is_hidden);
+        visible.filter(move |(_, ty)| {
+            let is_in_space = space.is_none() || ty.name_space() == space;
+            ty.name == name && !name.is_empty() && is_in_space
+        })
     }
 
     /// The type behind typedefs and qualifiers; `None` if there is none, or if they are circular.

@@ -135,23 +135,21 @@ impl DictHeader {
             needed: wide(needed),
             end: base.saturating_add(wide(bytes.len())),
         };
-        let [low, high, version, flags] = *bytes.first_chunk().ok_or_else(|| truncated(4))?;
-        let endian = match (
-            u16::from_le_bytes([low, high]),
-            u16::from_be_bytes([low, high]),
-        ) {
+        let found = Endian::Little.u16(bytes, 0).unwrap_or(0);
+        let endian = match (found, found.swap_bytes()) {
             (MAGIC, _) => Endian::Little,
             (_, MAGIC) => Endian::Big,
             (ILLUMOS_MAGIC, _) | (_, ILLUMOS_MAGIC) => {
                 return Err(CtfError::Illumos { offset: base });
             }
-            (found, _) => {
+            _ => {
                 return Err(CtfError::Magic {
                     offset: base,
                     found,
                 });
             }
         };
+        let [_, _, version, flags] = *bytes.first_chunk().ok_or_else(|| truncated(4))?;
         let version = CtfVersion::from_byte(version).ok_or(CtfError::Version {
             offset: base.saturating_add(2),
             version,

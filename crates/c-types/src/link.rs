@@ -141,7 +141,7 @@ impl<'a> LinkOutput<'a> {
 /// # graph.add(Type::named("node", node));
 /// # graph.add(Type::unnamed(TypeKind::Pointer(TypeId(1))));
 /// # let object = CtfWriter::default().dict(&graph);
-/// # let open = |bytes| CtfSection::open(bytes, ElfContext::default()).unwrap();
+/// # let open = |bytes| CtfSection::open(bytes, ElfContext::BARE_64).unwrap();
 /// # let linked = link_sections(&[open(&object), open(&object)]);
 /// # assert_eq!(open(&linked).parents()[0].reading.graph.named("node").count(), 1);
 /// ```

@@ -1,6 +1,6 @@
-//! Names of types as in C, and paths into them: `struct node`, `.member[index]->member`.
+//! Paths into types: `.member[index]->member`.
 
-use crate::graph::{Graph, NameSpace, Tag, TypeId, TypeKind};
+use crate::graph::{Graph, TypeId, TypeKind};
 
 /// A part of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,21 +102,6 @@ pub struct MemberPlace {
 }
 
 impl Graph<'_> {
-    /// The types that a name refers to: `struct node`, `node`, `size_t`. Its own before its
-    /// parent's.
-    pub fn named_in_c(&self, name: &str) -> impl Iterator<Item = TypeId> {
-        let words: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();
-        let tag = [Tag::Struct, Tag::Union, Tag::Enum]
-            .into_iter()
-            .find(|tag| words.len() > 1 && words.first() == Some(&tag.keyword()));
-        let rest = words.get(usize::from(tag.is_some())..).unwrap_or_default();
-        let name = rest.join(" ");
-        let space = tag.map(NameSpace::Tags);
-        let found = self.named(&name);
-        let wanted = found.filter(|(_, ty)| space.is_none() || ty.name_space() == space);
-        wanted.map(|(id, _)| id).collect::<Vec<_>>().into_iter()
-    }
-
     /// A member by its name. Members of anonymous members count as the structure's own.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ impl Default for CtfWriter<'_> {
             endian: Endian::Little,
             compress: Compress::SmallestUpTo(usize::MAX),
             symbols: SymbolForm::Names,
-            elf: ElfContext::default(),
+            elf: ElfContext::BARE_64,
             label: "",
             threads: 1,
         }

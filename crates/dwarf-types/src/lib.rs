@@ -47,5 +47,5 @@ pub use prototypes::{DwarfPrototype, DwarfPrototypes};
 pub use split::SplitFiles;
 pub use type_file::{
     ArrayView, BTF_SECTION, CTF_SECTION, LinkInput, LinkUnits, LoadedDicts, LoadedTypes, NamedDict,
-    TypeFile, TypeFileError, TypeLoader, TypesFaults, TypesNotice,
+    TypeFile, TypeFileError, TypeLoader, TypesFaults, TypesNotice, VersionInterface,
 };

@@ -22,6 +22,7 @@ use unspool_files::{Input, open_input};
 use crate::TypesError;
 use crate::elf::elf_context;
 
+pub use interface::VersionInterface;
 pub use link_input::{LinkInput, LinkUnits};
 pub use loader::{ArrayView, LoadedDicts, LoadedTypes, NamedDict, TypeLoader};
 pub use notice::{TypesFaults, TypesNotice};
@@ -181,10 +182,7 @@ impl TypeFile {
     fn ctf(&self) -> Result<Option<StoredTypes<'_>>, ModuleError> {
         let file = match self {
             TypeFile::Bare { bytes, .. } => {
-                let elf = ElfContext {
-                    is_64: true,
-                    ..ElfContext::default()
-                };
+                let elf = ElfContext::BARE_64;
                 return Ok(Some(StoredTypes::Ctf(bytes, elf)));
             }
             TypeFile::Elf(file) => file,

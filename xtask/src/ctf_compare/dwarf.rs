@@ -60,10 +60,7 @@ pub(super) fn compare(
 }
 
 fn open(bytes: &[u8]) -> Result<CtfSection<'_>, Error> {
-    let elf = ElfContext {
-        is_64: true,
-        ..ElfContext::default()
-    };
+    let elf = ElfContext::BARE_64;
     Ok(CtfSection::open(bytes, elf)?)
 }
 

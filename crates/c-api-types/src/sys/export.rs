@@ -67,10 +67,17 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a function's work; a failure is kept as the thread's error.
+/// Runs a function's work; a failure, with its causes, is kept as the thread's error.
 fn run<R>(otherwise: R, work: impl FnOnce() -> Result<R, Failure>) -> R {
     work().unwrap_or_else(|failure| {
-        ERROR.with(|error| error.replace(text(&failure.to_string())));
+        let mut message = failure.to_string();
+        let mut cause = failure.source();
+        while let Some(error) = cause {
+            message.push_str(": ");
+            message.push_str(&error.to_string());
+            cause = error.source();
+        }
+        ERROR.with(|error| error.replace(text(&message)));
         otherwise
     })
 }
@@ -127,8 +134,7 @@ pub unsafe extern "C" fn unspool_types_open(path: *const c_char) -> *mut CTypes 
         // SAFETY: the caller's promise, and it is not null.
         let path = unsafe { CStr::from_ptr(path) };
         let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-        let opened = Types::open(path);
-        handle(opened.map_err(|error| format!("{}: {error}", path.display()).into()))
+        handle(Types::open(path))
     })
 }
 
@@ -202,8 +208,11 @@ pub unsafe extern "C" fn unspool_type_named(types: *const CTypes, name: *const c
         let types = unsafe { types_at(types) }?;
         // SAFETY: the caller's promise.
         let name = unsafe { str_at(name) }?;
-        let found = types.types.graph.named_in_c(name).next();
-        Ok(found.ok_or_else(|| format!("no type is named {name:?}"))?.0)
+        let found = types.types.graph().named(name).next();
+        Ok(found
+            .ok_or_else(|| format!("no type is named {name:?}"))?
+            .0
+            .0)
     })
 }
 
@@ -234,7 +243,7 @@ pub unsafe extern "C" fn unspool_type_of_symbol(types: *const CTypes, name: *con
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_type_last(types: *const CTypes) -> u32 {
     // SAFETY: the caller's promise.
-    run(0, || Ok(unsafe { types_at(types) }?.types.graph.last()))
+    run(0, || Ok(unsafe { types_at(types) }?.types.graph().last()))
 }
 
 /// The kind's number in C, what it refers to, its number of parts, and an integer's format.
@@ -293,7 +302,7 @@ pub unsafe extern "C" fn unspool_type_get(
         if into.struct_size != size_of::<CType>() {
             return Err("struct_size is not sizeof(unspool_type)".into());
         }
-        let graph = &types.types.graph;
+        let graph = types.types.graph();
         let ty = get(graph, id)?;
         let (kind, target, count, format) = kind(ty);
         let mut names = types.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -377,7 +386,7 @@ pub unsafe extern "C" fn unspool_type_members(
         // SAFETY: the caller's promise.
         let types = unsafe { types_at(types) }?;
         let each = each.ok_or("there is no function for members")?;
-        let graph = &types.types.graph;
+        let graph = types.types.graph();
         for part in parts(graph, get(graph, id)?, id) {
             let name = text(part.name);
             let member = CMember {
@@ -416,8 +425,8 @@ pub unsafe extern "C" fn unspool_type_text(
         let types = unsafe { types_at(types) }?;
         // SAFETY: the caller's promise.
         let name = unsafe { str_at(name) }?;
-        let _ = get(&types.types.graph, id)?;
-        let declared = text(&types.types.graph.declare(TypeId(id), name));
+        let _ = get(types.types.graph(), id)?;
+        let declared = text(&types.types.graph().declare(TypeId(id), name));
         let bytes = declared.as_bytes();
         let copied = bytes.len().min(room.saturating_sub(1));
         if room > 0 && !into.is_null() {
@@ -576,7 +585,7 @@ pub unsafe extern "C" fn unspool_types_declare(
         let types = unsafe { types.as_mut() }.ok_or("the handle is NULL")?;
         // SAFETY: the caller's promise.
         let name = unsafe { str_at(symbol) }?.to_owned();
-        let ty = get(&types.types.graph, id)?;
+        let ty = get(types.types.graph(), id)?;
         let is_function = matches!(ty.kind, TypeKind::Function { .. });
         let symbol = TypedSymbol::new(name, TypeId(id));
         types.types.change(|graph| {
@@ -682,8 +691,8 @@ pub unsafe extern "C" fn unspool_type_compare(
         // SAFETY: the caller's promise.
         let new = unsafe { types_at(new) }?;
         let _ = (
-            get(&old.types.graph, old_id)?,
-            get(&new.types.graph, new_id)?,
+            get(old.types.graph(), old_id)?,
+            get(new.types.graph(), new_id)?,
         );
         let changes = old
             .types

@@ -1,4 +1,4 @@
-/* Makes types, and writes them to made.ctf. */
+/* Makes types, writes them to made.ctf, and reads that. */
 #include <stdio.h>
 #include <unspool_types.h>
 
@@ -42,6 +42,14 @@ int main(void)
 	puts(text);
 	if (unspool_types_write(types, "made.ctf", UNSPOOL_TYPES_CTF) != 0)
 		return printf("%s\n", unspool_types_error()), 1;
+	unspool_types_close(types);
+
+	/* Bare CTF does not say how wide addresses are: they have eight bytes. */
+	unspool_type got = { .struct_size = sizeof got };
+	types = unspool_types_open("made.ctf");
+	if (types == NULL || unspool_type_get(types, unspool_type_of_symbol(types, "here"), &got) != 0)
+		return printf("%s\n", unspool_types_error()), 1;
+	printf("%d bytes\n", (int) got.size);
 	unspool_types_close(types);
 	return 0;
 }

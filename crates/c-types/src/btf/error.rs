@@ -12,7 +12,7 @@ pub enum BtfError {
         super::BTF_MAGIC
     )]
     Magic {
-        /// The first two bytes, lowest first.
+        /// The first two bytes, lowest first; 0 if there are none.
         found: u16,
     },
     /// An unknown version.

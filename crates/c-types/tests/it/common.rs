@@ -66,8 +66,7 @@ impl Ctf {
                 ..ElfStrings::default()
             },
             dynsym,
-            is_64: true,
-            ..ElfContext::default()
+            ..ElfContext::BARE_64
         }
     }
 

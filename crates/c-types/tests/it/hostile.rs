@@ -160,7 +160,7 @@ fn dumps_of_long_ways_have_a_bounded_size() {
         fill(&mut graph);
         let linked = link(&[LinkUnit::new(Arc::new(graph))], LinkOptions::default());
         let bytes = CtfWriter::default().write(&linked);
-        let section = CtfSection::open(&bytes, ElfContext::default()).unwrap();
+        let section = CtfSection::open(&bytes, ElfContext::BARE_64).unwrap();
         let [unit] = &*section.parents() else {
             panic!("{what}");
         };
@@ -176,13 +176,7 @@ fn dumps_of_long_ways_have_a_bounded_size() {
 
 /// Runs all operations on CTF.
 fn use_all(bytes: &[u8]) {
-    let Ok(section) = CtfSection::open(
-        bytes,
-        ElfContext {
-            is_64: true,
-            ..ElfContext::default()
-        },
-    ) else {
+    let Ok(section) = CtfSection::open(bytes, ElfContext::BARE_64) else {
         return;
     };
     let parents = section.parents();
@@ -222,7 +216,7 @@ fn use_all(bytes: &[u8]) {
     }
     let linked = link(&units, LinkOptions::default());
     let again = CtfWriter::default().write(&linked);
-    CtfSection::open(&again, ElfContext::default()).unwrap();
+    CtfSection::open(&again, ElfContext::BARE_64).unwrap();
 }
 
 fn archive() -> Vec<u8> {
@@ -279,7 +273,7 @@ fn dict(types: &[u32]) -> Vec<u8> {
 const ROOT: u32 = 1 << 25;
 
 fn problems(bytes: &[u8]) -> Vec<CtfError> {
-    let section = CtfSection::open(bytes, ElfContext::default()).unwrap();
+    let section = CtfSection::open(bytes, ElfContext::BARE_64).unwrap();
     section
         .parents()
         .into_iter()
@@ -353,8 +347,7 @@ fn what_depends_on_symtab_is_refused() {
             ..ElfStrings::default()
         },
         symtab: &symtab,
-        is_64: true,
-        ..ElfContext::default()
+        ..ElfContext::BARE_64
     };
     let bytes = dict(&named);
     let section = CtfSection::open(&bytes, elf).unwrap();
@@ -387,7 +380,7 @@ fn what_depends_on_symtab_is_refused() {
 
 #[test]
 fn headers_that_cannot_be_are_refused() {
-    let open = |bytes: &[u8]| CtfSection::open(bytes, ElfContext::default()).unwrap_err();
+    let open = |bytes: &[u8]| CtfSection::open(bytes, ElfContext::BARE_64).unwrap_err();
     let mut good = dict(&[]);
     assert!(matches!(
         open(&good[..40]),
@@ -396,10 +389,9 @@ fn headers_that_cannot_be_are_refused() {
             ..
         }
     ));
-    assert!(matches!(
-        open(b"\x7fELF0000"),
-        CtfError::Magic { offset: 0, .. }
-    ));
+    for (bytes, found) in [(&b"\x7fELF0000"[..], 0x457f), (b"abc", 0x6261), (b"", 0)] {
+        assert_eq!(open(bytes), CtfError::Magic { offset: 0, found });
+    }
     good[2] = 9;
     assert_eq!(
         open(&good),
@@ -418,13 +410,13 @@ fn a_bomb_is_refused_before_memory_is_taken() {
     let mut bomb = dict(&[]);
     bomb[3] = 1 | 2;
     bomb[44..48].copy_from_slice(&0xf000_0000u32.to_le_bytes());
-    let error = CtfSection::open(&bomb, ElfContext::default()).unwrap_err();
+    let error = CtfSection::open(&bomb, ElfContext::BARE_64).unwrap_err();
     assert!(
         matches!(error, CtfError::Part { .. } | CtfError::Bomb { .. }),
         "{error}"
     );
     bomb[40..44].copy_from_slice(&0u32.to_le_bytes());
-    let error = CtfSection::open(&bomb, ElfContext::default()).unwrap_err();
+    let error = CtfSection::open(&bomb, ElfContext::BARE_64).unwrap_err();
     assert_eq!(
         error,
         CtfError::Bomb {
@@ -441,7 +433,7 @@ fn a_child_needs_its_parent() {
     child[8..12].copy_from_slice(&1u32.to_le_bytes());
     child[48..52].copy_from_slice(&9u32.to_le_bytes());
     child.extend(b".parent\0");
-    let section = CtfSection::open(&child, ElfContext::default()).unwrap();
+    let section = CtfSection::open(&child, ElfContext::BARE_64).unwrap();
     let parents = section.parents();
     assert!(parents.is_empty());
     let error = section.children(&parents).next().unwrap().unwrap_err();
@@ -465,7 +457,7 @@ fn members_of_an_archive_may_not_lie_over_each_other() {
     bytes.extend(b".ctf\0\0\0\0");
     bytes.extend((dict.len() as u64).to_le_bytes());
     bytes.extend(&dict);
-    let section = CtfSection::open(&bytes, ElfContext::default()).unwrap();
+    let section = CtfSection::open(&bytes, ElfContext::BARE_64).unwrap();
     assert_eq!(section.dicts().count(), 1);
     assert_eq!(
         section.problems,
@@ -477,7 +469,7 @@ fn members_of_an_archive_may_not_lie_over_each_other() {
     );
     // A million members in a few bytes.
     bytes[16..24].copy_from_slice(&1_000_000u64.to_le_bytes());
-    let error = CtfSection::open(&bytes, ElfContext::default()).unwrap_err();
+    let error = CtfSection::open(&bytes, ElfContext::BARE_64).unwrap_err();
     assert!(matches!(
         error,
         CtfError::Truncated {
@@ -532,7 +524,7 @@ fn circles_end() {
         use_all(&dict(&types));
     }
     let bytes = dict(&[0, typedef, 2, 0, typedef, 1]);
-    let section = CtfSection::open(&bytes, ElfContext::default()).unwrap();
+    let section = CtfSection::open(&bytes, ElfContext::BARE_64).unwrap();
     let parents = section.parents();
     assert_eq!(parents[0].reading.graph.resolve(TypeId(1)), None);
 }
@@ -576,7 +568,7 @@ fn older_versions_say_the_same() {
     );
     two.extend(strings);
     for bytes in [one, two] {
-        let section = CtfSection::open(&bytes, ElfContext::default()).unwrap();
+        let section = CtfSection::open(&bytes, ElfContext::BARE_64).unwrap();
         let parents = section.parents();
         let reading = &parents[0].reading;
         assert!(reading.problems.is_empty(), "{:?}", reading.problems);
@@ -598,7 +590,7 @@ proptest! {
         for endian in [unspool_c_types::Endian::Little, unspool_c_types::Endian::Big] {
             for compress in [Compress::No, Compress::SmallestUpTo(0), Compress::SmallestUpTo(usize::MAX)] {
                 let bytes = CtfWriter { endian, compress, ..CtfWriter::default() }.dict(&graph);
-                let section = CtfSection::open(&bytes, ElfContext { is_64: true, ..ElfContext::default() }).unwrap();
+                let section = CtfSection::open(&bytes, ElfContext::BARE_64).unwrap();
                 let parents = section.parents();
                 let read = &parents[0].reading;
                 prop_assert_eq!(&read.problems, &Vec::<CtfError>::new());
@@ -641,7 +633,7 @@ fn bit_fields_become_slices() {
         },
     ));
     let bytes = CtfWriter::default().dict(&graph);
-    let section = CtfSection::open(&bytes, ElfContext::default()).unwrap();
+    let section = CtfSection::open(&bytes, ElfContext::BARE_64).unwrap();
     let parents = section.parents();
     let layout = parents[0].reading.graph.layout(TypeId(2)).unwrap();
     let places: Vec<_> = layout

@@ -18,42 +18,45 @@ impl TypeLoader<'_> {
         old: &LoadedTypes<'_>,
         new: &LoadedTypes<'_>,
     ) -> Result<InterfaceDiff, TypeFileError> {
-        let [old, new] = [self.version(old)?, self.version(new)?];
-        let exports = [old.compared(&new), new.compared(&old)];
-        let [one, two] = &exports;
+        let [old, new] = [old, new].map(|types| {
+            let interface = types.interface()?;
+            let exports = interface.exports.as_ref();
+            if exports.is_some_and(|all| all.symbols.is_empty()) {
+                self.report(TypesNotice::NoExports { file: &types.path });
+            }
+            Ok::<_, TypeFileError>(interface)
+        });
+        Ok(old?.diff(&new?))
+    }
+}
+
+/// The interface of a version of a file.
+#[derive(Debug)]
+pub struct VersionInterface<'d> {
+    /// All its types.
+    pub graph: Graph<'d>,
+    /// Its exports; `None` if unknown, as in a bare CTF or BTF file.
+    pub exports: Option<Exports>,
+}
+
+impl VersionInterface<'_> {
+    /// The changes to a newer version, as [`TypeLoader::interface_diff`].
+    #[must_use]
+    pub fn diff(&self, new: &VersionInterface<'_>) -> InterfaceDiff {
+        let [ours, theirs] = [self.compared(new), new.compared(self)];
         let old = Interface {
-            graph: &old.graph,
-            exports: one,
+            graph: &self.graph,
+            exports: &ours,
         };
         let new = Interface {
             graph: &new.graph,
-            exports: two,
+            exports: &theirs,
         };
-        Ok(diff(old, new))
+        diff(old, new)
     }
 
-    fn version<'d>(self, types: &LoadedTypes<'d>) -> Result<InterfaceVersion<'d>, TypeFileError> {
-        let exports = types.exports()?;
-        if exports.as_ref().is_some_and(|all| all.symbols.is_empty()) {
-            self.report(TypesNotice::NoExports { file: &types.path });
-        }
-        Ok(InterfaceVersion {
-            graph: types.with_aliases(),
-            exports,
-        })
-    }
-}
-
-/// One of the two versions.
-struct InterfaceVersion<'d> {
-    graph: Graph<'d>,
-    /// Its exports; `None` if unknown, as in a bare CTF or BTF file.
-    exports: Option<Exports>,
-}
-
-impl InterfaceVersion<'_> {
     /// The names to compare with another version.
-    fn compared(&self, other: &InterfaceVersion<'_>) -> Exports {
+    fn compared(&self, other: &VersionInterface<'_>) -> Exports {
         let typed = Exports::with_types(&self.graph);
         match (&self.exports, &other.exports) {
             (Some(own), Some(_)) => own.clone(),
@@ -67,9 +70,22 @@ impl InterfaceVersion<'_> {
     }
 }
 
-impl LoadedTypes<'_> {
+impl<'d> LoadedTypes<'d> {
+    fn interface(&self) -> Result<VersionInterface<'d>, TypeFileError> {
+        let mut graph = self.one_graph();
+        self.add_aliases(&mut graph);
+        Ok(VersionInterface {
+            graph,
+            exports: self.exports()?,
+        })
+    }
+
     /// The exports of the files. `None` if one has no symbols.
-    fn exports(&self) -> Result<Option<Exports>, TypeFileError> {
+    ///
+    /// # Errors
+    ///
+    /// Their symbols cannot be read.
+    pub fn exports(&self) -> Result<Option<Exports>, TypeFileError> {
         let mut all = Exports::default();
         for file in &self.files {
             let Some(exports) = Exports::from_elf(elf_context(file)?) else {

@@ -39,8 +39,8 @@ pub enum ArrayView {
 /// let notice = |notice: unspool_dwarf_types::TypesNotice<'_>| eprintln!("{notice}");
 /// let pair = TypeLoader::new(&notice).types(&path, |types| {
 ///     let graph = types.one_graph();
-///     let id = graph.named_in_c("struct pair").next();
-///     id.and_then(|id| graph.size(id))
+///     let (id, _) = graph.named("struct pair").next()?;
+///     graph.size(id)
 /// })?;
 /// assert_eq!(pair, Some(8));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -86,7 +86,8 @@ pub struct LoadedDicts<'d> {
 pub struct LoadedTypes<'d> {
     /// The path of the file.
     pub path: PathBuf,
-    /// The types of its units or dictionaries. Parents of children are included.
+    /// The types of its units or dictionaries. Parents of children are included. Units have their
+    /// headers' types each: [`LoadedTypes::one_graph`] has every type once.
     pub graphs: Vec<Arc<Graph<'d>>>,
     /// Their ELF files: more than one for an archive.
     pub files: Vec<&'d ElfFile>,
@@ -245,7 +246,20 @@ impl<'l> TypeLoader<'l> {
         path: &Path,
         work: impl FnOnce(&LoadedTypes<'_>) -> R,
     ) -> Result<R, TypeFileError> {
-        let files = self.open(path)?;
+        self.types_in(path, &self.open(path)?, work)
+    }
+
+    /// The same of open files: those of an archive, or one.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypeLoader::types`].
+    pub fn types_in<R>(
+        self,
+        path: &Path,
+        files: &[TypeFile],
+        work: impl FnOnce(&LoadedTypes<'_>) -> R,
+    ) -> Result<R, TypeFileError> {
         let bases = files.iter().map(|file| self.btf_base(file));
         let bases = bases.collect::<Result<Vec<_>, _>>()?;
         let (mut sections, mut btf, mut btf_base) = (Vec::new(), Vec::new(), None);
@@ -345,14 +359,11 @@ impl<'d> LoadedTypes<'d> {
         Graph::merged(&all)
     }
 
-    /// All types as one graph, in which aliases of symbols have the types of their targets.
-    #[must_use]
-    pub fn with_aliases(&self) -> Graph<'d> {
-        let mut graph = self.one_graph();
+    /// Gives aliases of symbols the types of their targets, in a graph of these types.
+    pub fn add_aliases(&self, graph: &mut Graph<'_>) {
         let mut aliases = self.aliases.clone();
-        aliases.remove_typed(std::iter::once(&graph));
-        aliases.apply_to(&mut graph);
-        graph
+        aliases.remove_typed(std::iter::once(&*graph));
+        aliases.apply_to(graph);
     }
 
     /// All types as one graph, without functions and data that the file only declares: DWARF and

@@ -78,8 +78,8 @@ impl TypeFolder {
     /// The definitions of a type in a file's dictionaries, and the notices.
     pub(crate) fn definition(&self, ty: &str, name: &str) -> (String, String) {
         let define = |graph: &Graph<'_>| -> String {
-            let own = graph.named_in_c(ty).filter(|id| id.0 > graph.base());
-            own.map(|id| graph.define(id).to_string()).collect()
+            let own = graph.named(ty).filter(|(id, _)| id.0 > graph.base());
+            own.map(|(id, _)| graph.define(id).to_string()).collect()
         };
         let (text, notices) = self.dictionaries(name, |found| {
             let all = found.dictionaries.iter().map(|one| define(&one.graph));
@@ -228,10 +228,7 @@ impl TypeFolder {
 
 /// Opens CTF without a file.
 pub(crate) fn open(bytes: &[u8]) -> CtfSection<'_> {
-    let elf = ElfContext {
-        is_64: true,
-        ..ElfContext::default()
-    };
+    let elf = ElfContext::BARE_64;
     CtfSection::open(bytes, elf).unwrap()
 }
 

@@ -18,10 +18,10 @@ const SYMBOL: &str = "ctf-symbol";
 pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
         let own = graph
-            .named_in_c(&args.name)
-            .filter(|id| id.0 > graph.base());
+            .named(&args.name)
+            .filter(|(id, _)| id.0 > graph.base());
         let plain = graph.with_escaped_names();
-        own.map(|id| (plain.define(id).to_string(), json::definition(graph, id)))
+        own.map(|(id, _)| (plain.define(id).to_string(), json::definition(graph, id)))
             .collect()
     };
     answer(

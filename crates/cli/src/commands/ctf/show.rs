@@ -79,7 +79,7 @@ fn type_named<'l, 'd>(
     file: &Path,
 ) -> anyhow::Result<(&'l Graph<'d>, TypeId)> {
     let mut all = graphs.iter();
-    let found = all.find_map(|graph| Some((&**graph, graph.named_in_c(name).next()?)));
+    let found = all.find_map(|graph| Some((&**graph, graph.named(name).next()?.0)));
     found.ok_or_else(|| anyhow!("{}: no type is named {name:?}", file.display()))
 }
 

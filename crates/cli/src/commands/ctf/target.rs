@@ -138,7 +138,7 @@ pub(super) fn write(
             }
             let elf = ElfContext {
                 is_64: of.is_none_or(|file| file.word() == AddressSize::W64),
-                ..ElfContext::default()
+                ..ElfContext::BARE_64
             };
             commands::write(path, &writer(form, elf).write(output), None)?;
         }
