@@ -42,6 +42,7 @@ mod walk_record;
 
 pub use lookup::{IS_FIRST_OF_PIECE, IS_LAST_OF_PIECE, lookup_row};
 pub use mappings::{ModuleMapping, lookup_mapping, write_mappings};
+pub use packed_row::ARCH;
 pub use table::{ArenaRecord, ArenaWriteError, TableImage};
 pub use walk::{
     HandOver, KernelOffsets, KernelSample, MAX_WALK_NS, WalkCounts, WalkHead, WalkLoadError,

@@ -4,6 +4,9 @@ use unspool_compiled_table::{CompiledTable, RowRef};
 use unspool_rows::packed_row::layout;
 use unspool_rows::{Arch, PackedRow, RegisterScope};
 
+/// The architecture whose stacks the program walks.
+pub const ARCH: Arch = Arch::X86_64;
+
 /// The parts of a word, as operands of instructions.
 pub(crate) const SAVED_SHIFT: i32 = layout::FRAME_POINTER_SHIFT.cast_signed();
 pub(crate) const SAVED_MASK: i32 = (1 << layout::SAVED_BITS) - 1;
@@ -28,7 +31,7 @@ pub(crate) const RECORD_CODE: i32 = record_offset(16);
     reason = "a panic would be an error of compilation"
 )]
 const fn record_offset(register: usize) -> i32 {
-    let offsets: &[u64] = match Arch::X86_64.spec().signal_record {
+    let offsets: &[u64] = match ARCH.spec().signal_record {
         Some(record) => record.offsets,
         None => &[],
     };

@@ -143,7 +143,7 @@ impl<'s, 'a> Lsda<'s, 'a> {
 
 #[cfg(test)]
 mod tests {
-    use unspool_rows::{Abi, Arch, Endian};
+    use unspool_rows::{Abi, Endian};
 
     use super::*;
     use crate::SectionKind;
@@ -160,10 +160,7 @@ mod tests {
             address: Vaddr(0x9000),
             text_base: None,
             data_base: None,
-            abi: Abi {
-                arch: Arch::X86_64,
-                endian: Endian::Little,
-            },
+            abi: Abi::X86_64,
         };
         let function = Vaddr(0x1000);
         let mut reader = ByteReader::new(&data, 0, data.len() as u64, Endian::Little);

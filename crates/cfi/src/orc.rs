@@ -21,14 +21,10 @@ use core::ops::Range;
 use unspool_rows::expression::operation::{DW_OP_BREG0, DW_OP_CONSTS, DW_OP_DEREF, DW_OP_PLUS};
 use unspool_rows::leb128::put_signed;
 use unspool_rows::table::{FdeHeader, RowStart};
-use unspool_rows::{
-    Abi, Arch, CfaRule, Endian, Expression, Register, RegisterRule, Row, RowId, Table, Vaddr,
-};
+use unspool_rows::{Abi, CfaRule, Expression, Register, RegisterRule, Row, RowId, Table, Vaddr};
 
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+/// The code that ORC tables are of.
+pub const ABI: Abi = Abi::X86_64;
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);

@@ -13,7 +13,7 @@
 //! use unspool_code_analysis::{
 //!     Analyzer, CodeExtent, CodeImage, ExtentKind, Lifter, NoAssumptions, ProgramCode,
 //! };
-//! use unspool_rows::{Abi, Arch, Endian};
+//! use unspool_rows::Abi;
 //!
 //! struct Function; // push %rbx; pop %rbx; ret
 //! impl CodeImage for Function {
@@ -22,8 +22,7 @@
 //!     }
 //! }
 //!
-//! let abi = Abi { arch: Arch::X86_64, endian: Endian::Little };
-//! let mut lifter = Lifter::new(abi).ok_or("not supported")?;
+//! let mut lifter = Lifter::new(Abi::X86_64).ok_or("not supported")?;
 //! let extent = CodeExtent { start: 0, end: 3, kind: ExtentKind::Function };
 //! let program = ProgramCode::scan(&mut lifter, &Function, vec![extent], vec![], |_| false);
 //! let mut analyzer = Analyzer::new(lifter);

@@ -5,7 +5,9 @@
 //! the frame.
 
 use unspool_rows::row::{CfaRule, RegisterRule, Row};
-use unspool_rows::{Arch, Expression, Memory, Register, RuntimeAddr};
+use unspool_rows::{Expression, Memory, Register, RuntimeAddr};
+
+use crate::remote_cfi::ABI;
 
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
@@ -77,12 +79,12 @@ pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
 }
 
 fn trampolines() -> &'static [&'static [u8]] {
-    let record = Arch::X86_64.spec().signal_record;
+    let record = ABI.arch.spec().signal_record;
     record.map_or(&[], |record| record.trampolines)
 }
 
 fn is_trampoline(code: &[u8; 16]) -> bool {
-    Arch::X86_64.begins_trampoline(code)
+    ABI.arch.begins_trampoline(code)
 }
 
 /// Whether a trampoline may begin with these first bytes.

@@ -2,17 +2,14 @@
 
 use core::ops::ControlFlow;
 
-use unspool_rows::{Abi, Arch, Endian, LoadBias, Memory};
+use unspool_rows::{Abi, LoadBias, Memory};
 
 use crate::abi::{self, DynInfo, Error, ProcInfo};
 use crate::debug_frame;
 use crate::entries::{EntryHeaders, RowAt, read_i32};
 
 /// The target's ABI. The client converts the byte order: words are in the host's.
-pub const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+pub const ABI: Abi = Abi::X86_64;
 
 /// The address of the entry that may cover `ip`, by binary search in a search table in the target.
 ///

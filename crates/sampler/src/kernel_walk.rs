@@ -91,7 +91,7 @@ pub(crate) struct KernelWalk {
 impl KernelWalk {
     /// Makes the memory of programs.
     fn new() -> Result<KernelWalk, KernelWalkError> {
-        if Arch::HOST != Arch::X86_64 {
+        if Arch::HOST != unspool_bpf_walk::ARCH {
             return Err(KernelWalkError::Architecture);
         }
         let kernel = KernelOffsets::read().map_err(KernelWalkError::Types)?;

@@ -29,10 +29,15 @@ const SIGNAL_HANDLER: &str = "runtime.sigtramp";
 /// Give the goroutine back to the scheduler, and do not return.
 const PREEMPTIONS: [&str; 2] = ["runtime.gopreempt_m", "runtime.preemptPark"];
 
-/// The Go functions outside of some ranges that ascend. None on other machines than x86-64.
+/// Go's own table of functions, where rows are made of it: on x86-64.
+#[must_use]
+pub fn go_functions(file: &ElfFile) -> Option<GoFunctions<'_>> {
+    GoFunctions::new(file).filter(|_| file.abi().arch == Arch::X86_64)
+}
+
+/// The Go functions outside of some ranges that ascend.
 pub(crate) fn functions<'f>(file: &'f ElfFile, covered: &[Range<u64>]) -> Vec<GoFunction<'f>> {
-    let table = GoFunctions::new(file).filter(|_| file.abi().arch == Arch::X86_64);
-    let functions = table.into_iter().flat_map(GoFunctions::iter);
+    let functions = go_functions(file).into_iter().flat_map(GoFunctions::iter);
     let is_free = |function: &GoFunction<'_>| {
         let range = function.range.start.0..function.range.end.0;
         range.start < range.end

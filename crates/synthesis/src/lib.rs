@@ -43,6 +43,7 @@ pub const VERSION: u8 = 3;
 pub use elf_code_image::ElfCodeImage;
 pub use exit_rows::{ExitRows, RemainingCode};
 pub use functions::{FunctionExtent, entry_point, functions, parent_of_cold_part};
+pub use go_rows::go_functions;
 pub use lsda::landings;
 pub use noreturn::noreturn_addresses;
 pub use plt::plt_stubs;

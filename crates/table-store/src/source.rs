@@ -4,11 +4,12 @@ use core::ops::Range;
 use core::{fmt, ptr};
 
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::orc::{OrcProblem, OrcSections, OrcVersion};
+use unspool_cfi::orc::{self, OrcProblem, OrcSections, OrcVersion};
 use unspool_cfi::sframe::{self, SframeAbi, SframeProblem};
 use unspool_cfi::{CfiProblem, CfiSection, EntryCounts, Hdr, Lookup, SectionKind, SectionTable};
 use unspool_elf::{ElfFile, GoFunctions, ModuleError, Section};
-use unspool_rows::{Arch, Fde, Table, Vaddr};
+use unspool_rows::{Fde, Table, Vaddr};
+use unspool_synthesis::go_functions;
 
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -202,7 +203,7 @@ fn read_orc(file: &ElfFile) -> Result<SourceTable, SourceError> {
 
 /// The ORC sections of a file, and what they are called.
 fn orc(file: &ElfFile) -> Result<(OrcSections<'_>, Vec<SourceSection>), SourceError> {
-    let found = file.orc()?.filter(|_| file.abi().arch == Arch::X86_64);
+    let found = file.orc()?.filter(|_| file.abi() == orc::ABI);
     let found = found.ok_or_else(|| missing(file, "ORC table of x86-64 (.orc_unwind)"))?;
     let [addresses, entries, header] = found;
     let release = file.kernel_release();
@@ -338,14 +339,6 @@ pub fn sections(file: &ElfFile, source: TableSource) -> Result<Vec<NamedSection<
 pub fn is_in_two_sections(file: &ElfFile) -> bool {
     let has = |name| file.sections().any(|section| section.name == name);
     has(".debug_frame") && has(".eh_frame")
-}
-
-/// The functions with rows of Go's own table of frames. In the `.debug_frame` that Go writes, the
-/// rows of functions that change stacks are wrong.
-fn go_functions(file: &ElfFile) -> Option<GoFunctions<'_>> {
-    (file.abi().arch == Arch::X86_64)
-        .then(|| GoFunctions::new(file))
-        .flatten()
 }
 
 fn missing(file: &ElfFile, wanted: &'static str) -> SourceError {

@@ -6,7 +6,9 @@
 use core::arch::{asm, naked_asm};
 use core::ffi::{c_int, c_void};
 
-use unspool_rows::{Arch, Register};
+use unspool_rows::Register;
+
+use crate::remote_cfi::ABI;
 
 /// The offset of the code address in a `ucontext_t`, in bytes.
 pub(super) const CODE_ADDRESS: u64 = 168;
@@ -14,7 +16,7 @@ pub(super) const CODE_ADDRESS: u64 = 168;
 /// The address of a register in a context.
 pub(super) fn address(context: *mut c_void, register: u16) -> u64 {
     let context = context.addr() as u64;
-    let record = Arch::X86_64.spec().signal_record;
+    let record = ABI.arch.spec().signal_record;
     let address = record.and_then(|record| record.address(context, Register(register)));
     address.unwrap_or(context)
 }

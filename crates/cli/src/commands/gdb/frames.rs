@@ -18,9 +18,7 @@ use unspool_process::file_provider::{CoreFiles, FileSearch};
 use unspool_process::snapshot_unwinder::{FrameLocation, SnapshotUnwinder};
 use unspool_rows::interpret::{self, FrameContext};
 use unspool_rows::memory::Unreadable;
-use unspool_rows::{
-    Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Vaddr,
-};
+use unspool_rows::{Abi, CodeAddr, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
 use unspool_symbols::PerfMap;
 use unspool_table_store::Store;
 use unspool_unwind::{Cursor, Evidence, Modules as _, NoRow, Step};
@@ -30,10 +28,7 @@ use crate::commands;
 use crate::output::EscapedText;
 
 /// The architecture of the debugged processes.
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
+const ABI: Abi = Abi::X86_64;
 
 /// A line of the debugger.
 #[derive(Debug, Deserialize)]
