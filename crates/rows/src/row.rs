@@ -293,7 +293,7 @@ mod tests {
         let mut row = Row::new(Register(16));
         let mut model = BTreeMap::new();
         let mut state = 1_u32;
-        for _ in 0..10_000 {
+        for _ in 0..unspool_testing::generated(10_000) {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let register = Register((state >> 16) as u16 % 60);
             let rule = (!state.is_multiple_of(3)).then_some(RegisterRule::Offset(i64::from(state)));

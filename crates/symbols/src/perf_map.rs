@@ -373,6 +373,7 @@ mod tests {
 
     /// Whoever writes a perf map may name the same code without end.
     #[test]
+    #[cfg_attr(miri, ignore = "100,000 lines take hours")]
     fn names_of_wanted_addresses_take_bounded_memory() {
         let mut text = String::new();
         for number in 0..100_000_u64 {

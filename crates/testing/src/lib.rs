@@ -34,7 +34,7 @@ pub use moved_headers::move_headers;
 pub use running::{
     RunningProgram, await_state, await_that, kernel_core, limitless, send_signal, states,
 };
-pub use thorough::{THOROUGH, is_thorough, sample};
+pub use thorough::{THOROUGH, generated, is_thorough, sample};
 
 /// Any error, to be printed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -28,7 +28,7 @@ fn code(bytes: &[u8]) -> ExecutableCode<'_> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1500,
+        cases: if cfg!(miri) { 8 } else { 1500 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -11,7 +11,7 @@ use crate::parts::FileParts;
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1500,
+        cases: if cfg!(miri) { 8 } else { 1500 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -201,7 +201,7 @@ fn every_section_cut_and_lengthened() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 3000,
+        cases: if cfg!(miri) { 8 } else { 3000 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

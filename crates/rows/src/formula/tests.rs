@@ -289,7 +289,7 @@ fn models() -> impl Strategy<Value = Model> {
 }
 
 proptest! {
-    #![proptest_config(Config::with_cases(Config::default().cases.max(10_000)))]
+    #![proptest_config(Config::with_cases(Config::default().cases.max(unspool_testing::generated(10_000))))]
 
     #[test]
     fn a_formula_has_the_value_that_gimli_finds(model in models()) {
@@ -341,6 +341,7 @@ proptest! {
 /// The shell's arithmetic has C's precedence. Its numbers are signed, so only cases where that does
 /// not show are compared.
 #[test]
+#[cfg_attr(miri, ignore = "starts a shell")]
 fn precedence_is_that_of_the_shell() {
     let operators = [
         "+", "-", "*", "&", "|", "^", "==", "!=", "<", "<=", ">", ">=", "<<",

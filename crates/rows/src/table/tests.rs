@@ -88,6 +88,7 @@ fn among_equal_starts_the_first_counts() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "100,000 entries take hours")]
 fn many_entries_at_one_address_take_no_more_than_their_number() {
     // Discarded sections leave their entries at address 0. Quadratic work would take minutes.
     let mut table = Table::new(ABI);
@@ -311,7 +312,7 @@ fn model(table: &Table, at: Vaddr) -> Option<(FdeId, RowId)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: unspool_testing::generated(4000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn spans_say_what_the_model_says(entries in entries()) {
