@@ -73,17 +73,17 @@ pub struct CallSite {
 
 /// A tracked piece of a prototype.
 #[derive(Debug, Clone, Copy)]
-pub struct TrackedPiece {
+pub(crate) struct TrackedPiece {
     /// Its location at entry.
-    pub source: ArgSource,
+    pub(crate) source: ArgSource,
     /// Its number of bits.
-    pub bits: u8,
+    pub(crate) bits: u8,
     /// Whether it is a `float` for which a `double` may be passed.
-    pub may_be_double: bool,
+    pub(crate) may_be_double: bool,
 }
 
 /// The tracked pieces of a prototype, in order.
-pub fn tracked_pieces(prototype: &Prototype) -> impl Iterator<Item = TrackedPiece> {
+pub(crate) fn tracked_pieces(prototype: &Prototype) -> impl Iterator<Item = TrackedPiece> {
     prototype.parameters.iter().flat_map(|parameter| {
         let pieces = parameter.passing.iter().flat_map(eightbytes);
         pieces.filter_map(|(_, bytes, source)| {

@@ -136,7 +136,7 @@ impl Prototypes {
     }
 
     /// Adds functions of a graph, with their addresses.
-    pub fn add_at(
+    pub(crate) fn add_at(
         &mut self,
         graph: &Graph<'_>,
         functions: impl IntoIterator<Item = (u64, TypeId)>,

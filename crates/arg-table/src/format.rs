@@ -55,7 +55,7 @@ pub const HEADER_BYTES: usize = 152;
 /// The number of sections.
 pub const SECTIONS: usize = 9;
 /// The size of an unproven range, in bytes.
-pub const UNPROVEN_RANGE_BYTES: usize = 12;
+pub(crate) const UNPROVEN_RANGE_BYTES: usize = 12;
 /// The maximum length of a build ID, in bytes.
 pub const MAX_BUILD_ID_BYTES: usize = 32;
 
@@ -86,7 +86,7 @@ pub const BY_REFERENCE: u64 = 2;
 pub const FLOAT_OR_DOUBLE: u64 = 3;
 
 /// The encoding of no source.
-pub const NO_SOURCE: u64 = 0;
+pub(crate) const NO_SOURCE: u64 = 0;
 
 /// The encoding of a source.
 #[must_use]
@@ -164,11 +164,11 @@ pub mod call_site_value {
     /// an unscaled distance, followed by the number of bytes, a byte.
     pub const SLOT: u8 = 4;
     /// The same, certain.
-    pub const CERTAIN_SLOT: u8 = 5;
+    pub(crate) const CERTAIN_SLOT: u8 = 5;
     /// [`crate::CallSiteValue::EntryValue`]: the source, with addend.
     pub const ENTRY_VALUE: u8 = 6;
     /// The same, certain.
-    pub const CERTAIN_ENTRY_VALUE: u8 = 7;
+    pub(crate) const CERTAIN_ENTRY_VALUE: u8 = 7;
 
     /// The number of bits of the kind in its byte.
     pub const KIND_BITS: u32 = 3;

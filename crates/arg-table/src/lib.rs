@@ -40,7 +40,5 @@ pub use table::{
     ArgTable, ArgTableError, CallRecord, CodeRange, Enumerators, Members, ParameterPiece,
     Parameters, PieceLocations, TableParameter, TableType,
 };
-pub use value::{
-    ArgFrame, ArgStack, ArgValue, ValueCertainty, argument, callee_value, caller_value,
-};
+pub use value::{ArgFrame, ArgStack, ArgValue, ValueCertainty, argument};
 pub use value_display::{ByteAt, TextPreview, ValueDisplay, bits_of, unsigned};

@@ -133,7 +133,7 @@ fn is_certain(stack: &dyn ArgStack, number: usize) -> bool {
 
 /// The entry value from the function's own frame.
 #[must_use]
-pub fn callee_value(
+pub(crate) fn callee_value(
     stack: &dyn ArgStack,
     number: usize,
     source: ArgSource,
@@ -161,17 +161,6 @@ pub fn callee_value(
         certainty: certainty(is_exact),
         caller_depth: 0,
     })
-}
-
-/// The value that the caller of a frame's function passed.
-#[must_use]
-pub fn caller_value(
-    stack: &dyn ArgStack,
-    frame: usize,
-    source: ArgSource,
-    bits: u8,
-) -> Option<ArgValue> {
-    from_caller(stack, frame, source, bits, MAX_CALLERS)
 }
 
 fn from_caller(

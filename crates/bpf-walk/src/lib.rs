@@ -45,7 +45,6 @@ pub use mappings::{ModuleMapping, lookup_mapping, write_mappings};
 pub use packed_row::ARCH;
 pub use table::{ArenaRecord, ArenaWriteError, TableImage};
 pub use walk::{
-    HandOver, KernelOffsets, KernelSample, MAX_WALK_NS, WalkCounts, WalkHead, WalkLoadError,
-    WalkMaps,
+    HandOver, KernelOffsets, KernelSample, WalkCounts, WalkHead, WalkLoadError, WalkMaps,
 };
 pub use walk_record::{MAX_FRAMES, WalkRecord, WalkTrigger};

@@ -31,7 +31,7 @@ use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use Size::{DW, H, W};
 
 /// The longest time of a walk in nanoseconds.
-pub const MAX_WALK_NS: u32 = 100_000;
+pub(crate) const MAX_WALK_NS: u32 = 100_000;
 /// The most signal frames of a walk.
 const MAX_SIGNALS: i32 = 16;
 /// The size of the kernel's part of a call chain: one word more than 127 frames

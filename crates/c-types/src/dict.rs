@@ -121,7 +121,7 @@ impl<'a> Dict<'a> {
 
     /// The name of the source file.
     #[must_use]
-    pub fn unit_name(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn unit_name(&self) -> Option<Cow<'_, str>> {
         self.header_name(self.header.unit_name)
     }
 
@@ -133,7 +133,7 @@ impl<'a> Dict<'a> {
 
     /// The parent's label for a child.
     #[must_use]
-    pub fn parent_label(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn parent_label(&self) -> Option<Cow<'_, str>> {
         self.header_name(self.header.parent_label)
     }
 

@@ -112,7 +112,7 @@ impl<'a> ElfContext<'a> {
     }
 
     /// The symbols of unindexed symbol types, in their order: without thread-local data and ifuncs.
-    pub fn typed_symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
+    pub(crate) fn typed_symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
         let symbols = self.entries(is_dynamic);
         symbols.filter_map(|(kind, symbol)| matches!(kind, STT_OBJECT | STT_FUNC).then_some(symbol))
     }

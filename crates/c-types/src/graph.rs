@@ -275,7 +275,7 @@ impl<'a> TypedSymbol<'a> {
 
     /// The same name with another type.
     #[must_use]
-    pub fn with_type(&self, ty: TypeId) -> TypedSymbol<'a> {
+    pub(crate) fn with_type(&self, ty: TypeId) -> TypedSymbol<'a> {
         TypedSymbol { ty, ..self.clone() }
     }
 
@@ -519,7 +519,7 @@ impl Type<'_> {
 
     /// The same type with other references.
     #[must_use]
-    pub fn with_references(mut self, mut other: impl FnMut(TypeId) -> TypeId) -> Self {
+    pub(crate) fn with_references(mut self, mut other: impl FnMut(TypeId) -> TypeId) -> Self {
         match &mut self.kind {
             TypeKind::Unknown
             | TypeKind::Integer(_)

@@ -250,7 +250,7 @@ impl DictHeader {
     /// Whether the function part has a type for each symbol only. The older form repeats the
     /// function's arguments, and no tool reads it.
     #[must_use]
-    pub fn has_symbol_types(&self) -> bool {
+    pub(crate) fn has_symbol_types(&self) -> bool {
         self.version >= CtfVersion::V3 && self.flags.has(Flags::NEW_FUNCTION_INFO)
     }
 
@@ -262,7 +262,7 @@ impl DictHeader {
 
     /// The decompressed size of the bytes behind the header.
     #[must_use]
-    pub fn body_size(&self) -> usize {
+    pub(crate) fn body_size(&self) -> usize {
         size(u64::from(self.strings.end))
     }
 }

@@ -33,7 +33,7 @@ impl PointerEncoding {
 
     /// Whether there is no pointer (`DW_EH_PE_omit`).
     #[must_use]
-    pub fn is_omitted(self) -> bool {
+    pub(crate) fn is_omitted(self) -> bool {
         self.0 == OMIT
     }
 

@@ -36,10 +36,10 @@ pub const PAGE_BYTES: u64 = 1 << 16;
 pub const MAX_PAGES: u64 = 1 << 16;
 
 /// The limit of rows in a piece.
-pub const MAX_PIECE_ROWS: usize = 32;
+pub(crate) const MAX_PIECE_ROWS: usize = 32;
 
 /// The limit of sections in a table.
-pub const MAX_SECTIONS: u16 = 64;
+pub(crate) const MAX_SECTIONS: u16 = 64;
 
 /// Bytes of the header without the directory.
 pub const HEADER: usize = 64;
@@ -48,10 +48,10 @@ pub const HEADER: usize = 64;
 pub const DIGEST: core::ops::Range<usize> = 32..64;
 
 /// Bytes of one entry of the directory.
-pub const DIRECTORY_ENTRY: usize = 16;
+pub(crate) const DIRECTORY_ENTRY: usize = 16;
 
 /// Directory flag: a reader that does not know the section must refuse the table.
-pub const REQUIRED: u32 = 1;
+pub(crate) const REQUIRED: u32 = 1;
 
 pub(crate) const ESCAPE_CLASS: u8 = 255;
 pub(crate) const ESCAPED_ENTRY_BYTES: usize = 28;
@@ -67,11 +67,11 @@ pub(crate) const BUCKET_BYTES: u64 = 1 << 10;
 pub(crate) const BUCKETS_PER_PAGE: u64 = PAGE_BYTES / BUCKET_BYTES;
 pub(crate) const GRANULE_BYTES: u32 = 8;
 /// The row number of a step that refers to the full table.
-pub const LOOKUP_IN_TABLE: u16 = 511;
+pub(crate) const LOOKUP_IN_TABLE: u16 = 511;
 pub(crate) const LSDA_BLOCK: usize = 64;
 
 /// The bytes of a hash of a file.
-pub const CONTENT_HASH_BYTES: usize = 20;
+pub(crate) const CONTENT_HASH_BYTES: usize = 20;
 
 /// The module that a table was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -16,7 +16,7 @@ impl EscapedText<'_> {
     /// lines or paragraphs, or a format character that changes the direction of text (Unicode, UAX
     /// #9 §2).
     #[must_use]
-    pub fn is_escaped(character: char) -> bool {
+    pub(crate) fn is_escaped(character: char) -> bool {
         character.is_control()
             || matches!(
                 character,

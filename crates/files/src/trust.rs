@@ -14,7 +14,7 @@ const GROUP_WRITES: u32 = 0o020;
 /// Whether the owner of a file or a folder is this process's effective user, or root.
 /// Async-signal-safe.
 #[must_use]
-pub fn is_our_owner(owner: u32) -> bool {
+pub(crate) fn is_our_owner(owner: u32) -> bool {
     is_owned_by(effective_user(), owner)
 }
 

@@ -180,7 +180,7 @@ impl fmt::Display for Headline<'_> {
 impl Completeness {
     /// The start of the summary line.
     #[must_use]
-    pub fn headline(&self) -> Headline<'_> {
+    pub(crate) fn headline(&self) -> Headline<'_> {
         Headline(self)
     }
 

@@ -159,7 +159,7 @@ pub enum FrameCertainty {
 impl FrameCertainty {
     /// The mark of a frame.
     #[must_use]
-    pub fn from_evidence(evidence: FrameEvidence) -> FrameCertainty {
+    pub(crate) fn from_evidence(evidence: FrameEvidence) -> FrameCertainty {
         match evidence {
             FrameEvidence::Spliced => FrameCertainty::Spliced,
             evidence if evidence.is_guess() => FrameCertainty::Guessed,
@@ -389,7 +389,7 @@ impl<'a> NamedProfile<'a> {
 
     /// The name of a sample's thread, and its ID in brackets.
     #[must_use]
-    pub fn thread_name(&self, sample: &ProfileSample) -> String {
+    pub(crate) fn thread_name(&self, sample: &ProfileSample) -> String {
         let thread = self.profile.thread(sample.thread);
         thread.map_or_else(String::new, |t| format!("{} [{}]", t.name, t.tid))
     }

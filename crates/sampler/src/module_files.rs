@@ -186,7 +186,7 @@ impl ModuleFiles {
     /// Takes compiled tables from a store. Files without one there are read directly, which is as
     /// fast for short work.
     #[must_use]
-    pub fn without_compiler(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
+    pub(crate) fn without_compiler(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
         ModuleFiles {
             finder,
             compiler: None,

@@ -300,7 +300,7 @@ impl Processes {
     /// Whether module slots are running out. Then learned rules must be discarded, and
     /// [`Processes::renumber`] starts again.
     #[must_use]
-    pub fn is_out_of_slots(&self) -> bool {
+    pub(crate) fn is_out_of_slots(&self) -> bool {
         self.slots.last == u16::MAX
     }
 

@@ -85,7 +85,7 @@ impl Unwinder {
     /// Also reads the memory of threads if stacks are larger than the copies: the threads must
     /// still run on this machine.
     #[must_use]
-    pub fn with_live_threads(mut self) -> Self {
+    pub(crate) fn with_live_threads(mut self) -> Self {
         self.stack_extensions.is_live = true;
         self
     }

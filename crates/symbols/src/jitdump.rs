@@ -296,7 +296,7 @@ impl<R: Read> JitDump<R> {
 
     /// The memory of the record that is not complete yet, in bytes.
     #[must_use]
-    pub fn pending_size(&self) -> usize {
+    pub(crate) fn pending_size(&self) -> usize {
         if self.is_done { 0 } else { self.buffer.len() }
     }
 
@@ -581,7 +581,7 @@ impl JitCollector {
 
     /// The same for code without its source lines, which are most of a jitdump.
     #[must_use]
-    pub fn without_lines() -> Self {
+    pub(crate) fn without_lines() -> Self {
         JitCollector {
             ignores_lines: true,
             ..JitCollector::default()
@@ -590,7 +590,7 @@ impl JitCollector {
 
     /// The memory of unwinding information whose code has not followed yet, in bytes.
     #[must_use]
-    pub fn pending_size(&self) -> usize {
+    pub(crate) fn pending_size(&self) -> usize {
         let tables = self.unwinding.as_ref();
         tables.map_or(0, |(eh_frame, hdr)| eh_frame.len() + hdr.len())
     }

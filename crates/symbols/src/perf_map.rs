@@ -32,7 +32,6 @@ pub struct PerfMap {
     entries: Vec<PerfMapEntry>,
     names: String,
     bad_lines: usize,
-    first_bad_line: Option<usize>,
     is_cut: bool,
 }
 
@@ -175,7 +174,7 @@ impl PerfMap {
         let mut map = PerfMap::default();
         let max_entries = MAX_ENTRIES.min(wanted.map_or(MAX_ENTRIES, |all| 2 * all.len() + 64));
         let mut line = Vec::new();
-        for number in 1.. {
+        loop {
             line.clear();
             let mut limited = text.by_ref().take(MAX_LINE_BYTES);
             if limited.read_until(b'\n', &mut line)? == 0 {
@@ -188,7 +187,6 @@ impl PerfMap {
             let content = line.trim_ascii();
             if !content.is_empty() && (!is_whole || map.add(content, wanted).is_none()) {
                 map.bad_lines += 1;
-                map.first_bad_line.get_or_insert(number);
             }
             let is_full = |map: &PerfMap, quarters: usize| {
                 map.entries.len() >= max_entries / 4 * quarters
@@ -249,7 +247,6 @@ impl PerfMap {
         numbers.dedup();
         let mut rest = PerfMap {
             bad_lines: self.bad_lines,
-            first_bad_line: self.first_bad_line,
             ..PerfMap::default()
         };
         for entry in numbers
@@ -289,12 +286,6 @@ impl PerfMap {
     #[must_use]
     pub fn bad_lines(&self) -> usize {
         self.bad_lines
-    }
-
-    /// The first invalid line, counted from 1.
-    #[must_use]
-    pub fn first_bad_line(&self) -> Option<usize> {
-        self.first_bad_line
     }
 
     /// Whether the rest was not read: the file is longer than 256 MiB, or has too many names.
@@ -400,7 +391,6 @@ mod tests {
                      11112222333344445 1 a\n\n\xff\xff\n2000 10 \xff\xfe\n";
         let map = PerfMap::from_text(text);
         assert_eq!((map.len(), map.bad_lines()), (2, 9));
-        assert_eq!(map.first_bad_line(), Some(2));
         assert_eq!(name(&map, 0x2000), "\u{fffd}\u{fffd}");
         assert_eq!(name(&map, 0x1000), "good");
     }

@@ -133,7 +133,7 @@ pub struct SignalRegisters(pub [u64; 17]);
 
 impl SignalRegisters {
     /// Their indices in `uc_mcontext.gregs`.
-    pub const IN_CONTEXT: [c_int; 17] = [
+    pub(crate) const IN_CONTEXT: [c_int; 17] = [
         libc::REG_RAX,
         libc::REG_RDX,
         libc::REG_RCX,
