@@ -351,7 +351,7 @@ impl FileTables {
         };
         let source = self.source.get_or_init(|| {
             OwnedLookup::new(Arc::clone(&self.file), |file| {
-                let is_all = self.for_walks || !is_in_two_sections(file);
+                let is_all = self.for_walks || !is_in_two_sections(file) || self.made().is_none();
                 is_all.then(|| section_lookup(file, trust)).flatten()
             })
         });
