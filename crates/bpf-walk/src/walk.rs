@@ -237,7 +237,7 @@ pub enum WalkHead {
     /// In [`Program::test_run`], with the same results. The context is a `struct pt_regs`, a
     /// period, the `struct pt_regs` at the entry to the kernel, and the address of that in the
     /// kernel.
-    Test,
+    Test(KernelOffsets),
 }
 
 /// What the kernel does after a complete walk at a performance event.
@@ -459,7 +459,7 @@ impl WalkMaps {
     pub fn load(&self, head: WalkHead, trigger: WalkTrigger) -> Result<Program, WalkLoadError> {
         let prog_type = match head {
             WalkHead::PerfEvent(..) => ProgType::PerfEvent,
-            WalkHead::Test => ProgType::Syscall,
+            WalkHead::Test(_) => ProgType::Syscall,
         };
         Ok(Program::load(&self.assemble(head, trigger)?, prog_type)?)
     }
@@ -651,11 +651,8 @@ impl<'m> WalkProgram<'m> {
     /// Sets the IDs of the thread and its process in the record.
     fn thread_ids(&self, asm: &mut Assembler<'m>) {
         let (tid, pid) = (RECORD + record::TID, RECORD + record::PID);
-        let namespace = match self.head {
-            WalkHead::PerfEvent(kernel, _) => kernel.pid_namespace,
-            WalkHead::Test => None,
-        };
-        if let Some((device, inode)) = namespace {
+        let (WalkHead::PerfEvent(kernel, _) | WalkHead::Test(kernel)) = self.head;
+        if let Some((device, inode)) = kernel.pid_namespace {
             asm.ld_imm64(R1, device);
             asm.ld_imm64(R2, inode);
             asm.mov64(R3, R10);
@@ -695,7 +692,7 @@ impl<'m> WalkProgram<'m> {
                 asm.ldx(DW, R1, R0, kernel.data);
                 asm.ldx(DW, R0, R1, kernel.time);
             }
-            WalkHead::Test => load(asm, R0, Local::Start),
+            WalkHead::Test(_) => load(asm, R0, Local::Start),
         }
         asm.st(DW, SCRATCH, field(record::TIME), R0);
         self.thread_ids(asm);

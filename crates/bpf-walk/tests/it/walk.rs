@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use unspool_bpf::Program;
 use unspool_bpf_walk::{
-    ArenaRecord, HandOver, MAX_FRAMES, ModuleMapping, TableImage, WalkCounts, WalkHead, WalkMaps,
-    WalkRecord, WalkTrigger, write_mappings,
+    ArenaRecord, HandOver, KernelOffsets, MAX_FRAMES, ModuleMapping, TableImage, WalkCounts,
+    WalkHead, WalkMaps, WalkRecord, WalkTrigger, write_mappings,
 };
 use unspool_compiled_table::ExecutableCode;
 use unspool_rows::interpret::{self, FrameContext};
@@ -429,7 +429,10 @@ impl Walks {
     fn new() -> Walks {
         let maps = WalkMaps::new(CPUS).unwrap_or_else(|error| panic!("{error}"));
         let program = maps
-            .load(WalkHead::Test, WalkTrigger::Sample)
+            .load(
+                WalkHead::Test(KernelOffsets::read().unwrap()),
+                WalkTrigger::Sample,
+            )
             .unwrap_or_else(|error| panic!("{error}"));
         Walks {
             maps,
