@@ -41,4 +41,6 @@ pub use table::{
     Parameters, PieceLocations, TableParameter, TableType,
 };
 pub use value::{ArgFrame, ArgStack, ArgValue, ValueCertainty, argument};
-pub use value_display::{ByteAt, TextPreview, ValueDisplay, bits_of, unsigned};
+pub use value_display::{
+    ByteAt, FloatText, QuotedText, TextPreview, ValueDisplay, bits_of, unsigned, without_padding,
+};

@@ -1,6 +1,7 @@
 //! Values in C notation.
 
 use core::fmt;
+use core::fmt::Write as _;
 
 use crate::display_type::{Array, BitField, DisplayKind, DisplayType};
 use crate::enum_text::write_enum;
@@ -250,9 +251,18 @@ impl ValueWriter<'_, '_, '_> {
     }
 }
 
-/// Whether a number is written without an exponent.
-fn is_short(number: f64) -> bool {
-    number == 0.0 || !number.is_finite() || (1e-5..1e16).contains(&number.abs())
+/// The shortest digits of a number, with an exponent if it is very small or large.
+pub struct FloatText<T>(pub T);
+
+impl<T: Copy + Into<f64> + fmt::Display + fmt::LowerExp> fmt::Display for FloatText<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number: f64 = self.0.into();
+        if number == 0.0 || !number.is_finite() || (1e-5..1e16).contains(&number.abs()) {
+            fmt::Display::fmt(&self.0, f)
+        } else {
+            fmt::LowerExp::fmt(&self.0, f)
+        }
+    }
 }
 
 /// Shows a value without parts.
@@ -298,20 +308,10 @@ fn show_number<T: DisplayType>(
         }
         DisplayKind::Float if bytes.len() == 4 => {
             let bits = u32::try_from(number).unwrap_or_default();
-            let number = f32::from_bits(bits);
-            if is_short(number.into()) {
-                write!(f, "{number}")
-            } else {
-                write!(f, "{number:e}")
-            }
+            write!(f, "{}", FloatText(f32::from_bits(bits)))
         }
         DisplayKind::Float if bytes.len() == 8 => {
-            let number = f64::from_bits(number);
-            if is_short(number) {
-                write!(f, "{number}")
-            } else {
-                write!(f, "{number:e}")
-            }
+            write!(f, "{}", FloatText(f64::from_bits(number)))
         }
         DisplayKind::Enum(constants) => write_enum(f, constants.clone(), number, bits_of(bytes)),
         _ => {
@@ -321,7 +321,37 @@ fn show_number<T: DisplayType>(
     }
 }
 
-/// Characters up to a zero, or the first 80.
+/// Characters in quotes, as in C.
+pub struct QuotedText<'a>(pub &'a [u8]);
+
+impl fmt::Display for QuotedText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for byte in self.0 {
+            match byte {
+                b'"' | b'\\' | b'\n' | b'\r' | b'\t' => write!(f, "{}", byte.escape_ascii())?,
+                7 => f.write_str("\\a")?,
+                8 => f.write_str("\\b")?,
+                11 => f.write_str("\\v")?,
+                12 => f.write_str("\\f")?,
+                b' '..=b'~' => f.write_char(char::from(*byte))?,
+                // Of hexadecimal digits, C takes as many as there are.
+                _ => write!(f, "\\{byte:03o}")?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+/// The characters of an array without the zeros at its end.
+#[must_use]
+pub fn without_padding(characters: &[u8]) -> &[u8] {
+    let last = characters.iter().rposition(|byte| *byte != 0);
+    let length = last.map_or(0, |last| last + 1);
+    characters.get(..length).unwrap_or_default()
+}
+
+/// Characters up to a zero or, of an array, up to the zeros at its end: the first 80.
 #[derive(Debug, Clone, Copy)]
 pub struct TextPreview {
     bytes: [u8; TextPreview::MAX_TEXT_BYTES],
@@ -355,15 +385,14 @@ impl TextPreview {
 
     /// The characters of an array of `count`, with its first bytes.
     fn from_array(bytes: &[u8], count: u64) -> TextPreview {
-        let end = bytes.iter().position(|byte| *byte == 0);
-        let length = end.unwrap_or(bytes.len());
+        let characters = without_padding(bytes);
         let mut text = TextPreview {
             bytes: [0; TextPreview::MAX_TEXT_BYTES],
-            length: length.min(TextPreview::MAX_TEXT_BYTES),
-            is_whole: length <= TextPreview::MAX_TEXT_BYTES
-                && (end.is_some() || length as u64 == count),
+            length: characters.len().min(TextPreview::MAX_TEXT_BYTES),
+            is_whole: characters.len() <= TextPreview::MAX_TEXT_BYTES
+                && bytes.len() as u64 == count,
         };
-        for (place, byte) in text.bytes.iter_mut().zip(bytes.iter().take(length)) {
+        for (place, byte) in text.bytes.iter_mut().zip(characters) {
             *place = *byte;
         }
         text
@@ -380,6 +409,6 @@ impl TextPreview {
 impl fmt::Display for TextPreview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = if self.is_whole { "" } else { "..." };
-        write!(f, "\"{}\"{rest}", self.bytes().escape_ascii())
+        write!(f, "{}{rest}", QuotedText(self.bytes()))
     }
 }

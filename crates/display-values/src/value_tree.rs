@@ -1,6 +1,8 @@
 //! A value in memory as a tree, by its C type.
 
-use unspool_arg_table::{DisplayKind, DisplayType as _, ValueDisplay};
+use unspool_arg_table::{
+    DisplayKind, DisplayType as _, FloatText, QuotedText, ValueDisplay, without_padding,
+};
 use unspool_c_types::{Enumerator, Graph, Number, PathError, PathPart, Tag, TypeId, TypeKind};
 use unspool_dwarf_types::GraphType;
 use unspool_rows::{Arch, Memory, RuntimeAddr};
@@ -47,7 +49,7 @@ pub enum ValueContent {
         /// What is there.
         target: PointerTarget,
     },
-    /// An array of characters, up to the first zero.
+    /// An array of characters, up to the zeros at its end.
     Text(String),
     /// A structure or a union: all its members.
     Record(Tag, Vec<(String, TypedValue)>),
@@ -236,7 +238,11 @@ impl ValueReader<'_, '_> {
                 let depth = depth.checked_sub(1)?;
                 if self.is_char(*element) && *count > 0 {
                     let bytes = self.bytes(place.address, (*count).min(MAX_TEXT_BYTES))?;
-                    return Some(ValueContent::Text(quoted(&bytes, *count)));
+                    let is_whole = bytes.len() as u64 == *count;
+                    return Some(ValueContent::Text(quoted(
+                        without_padding(&bytes),
+                        is_whole,
+                    )));
                 }
                 let size = graph.size(*element)?;
                 let shown = (*count).min(self.elements);
@@ -393,7 +399,11 @@ impl ValueReader<'_, '_> {
             text.extend(self.bytes(at, count)?);
             at = at.checked_add(count)?;
         }
-        (address != 0).then(|| quoted(&text, u64::MAX))
+        let most = usize::try_from(MAX_TEXT_BYTES).unwrap_or(usize::MAX);
+        let end = text.iter().position(|byte| *byte == 0);
+        let shown = end.unwrap_or(text.len()).min(most);
+        text.truncate(shown);
+        (address != 0).then(|| quoted(&text, end == Some(shown)))
     }
 }
 
@@ -407,14 +417,10 @@ fn scalar(bits: u128, width: u32, is_signed: bool) -> Scalar {
     }
 }
 
-/// Characters in quotes, up to the first zero; dots stand for the rest of `count`.
-fn quoted(bytes: &[u8], count: u64) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0);
-    let most = usize::try_from(MAX_TEXT_BYTES).unwrap_or(usize::MAX);
-    let shown = end.unwrap_or(bytes.len()).min(most);
-    let is_whole = end == Some(shown) || shown as u64 == count;
-    let text = bytes.get(..shown).unwrap_or_default().escape_ascii();
-    format!("\"{text}\"{}", if is_whole { "" } else { "..." })
+/// Characters in quotes; dots stand for others.
+fn quoted(characters: &[u8], is_whole: bool) -> String {
+    let rest = if is_whole { "" } else { "..." };
+    format!("{}{rest}", QuotedText(characters))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -422,21 +428,21 @@ fn hex(bytes: &[u8]) -> String {
     pairs.join(" ")
 }
 
-/// A floating-point number and its shortest text; `None` for an unknown form.
+/// A floating-point number and its text; `None` for an unknown form.
 fn float(bytes: &[u8], is_x86: bool) -> Option<(f64, String)> {
     let (number, text) = match *bytes {
         [a, b, c, d] => {
             let number = f32::from_le_bytes([a, b, c, d]);
-            (f64::from(number), number.to_string())
+            (f64::from(number), FloatText(number).to_string())
         }
         [a, b, c, d, e, f, g, h] => {
             let number = f64::from_le_bytes([a, b, c, d, e, f, g, h]);
-            (number, number.to_string())
+            (number, FloatText(number).to_string())
         }
         [a, b, c, d, e, f, g, h, low, high, ..] if is_x86 => {
             let significand = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
             let number = extended(significand, u16::from_le_bytes([low, high]));
-            (number, number.to_string())
+            (number, FloatText(number).to_string())
         }
         _ => return None,
     };

@@ -53,13 +53,22 @@ def text(value):
         low, high = kind.range()
         element = kind.target().strip_typedefs()
         if element.name == "char" and not value.is_optimized_out:
-            characters = bytes(int(value[index]) & 255 for index in range(low, high + 1))
-            characters = characters.split(b"\0")[0].decode("ascii", "backslashreplace")
-            return f'"{characters[:80]}"' + "..." * (len(characters) > 80)
+            # As gdb prints it, without the zeros at its end.
+            shown = value.format_string(max_elements=high - low + 1, repeat_threshold=0)
+            characters = re.findall(r"\\[0-7]{3}|\\.|.", shown[1:-1])
+            while characters and characters[-1] == r"\000":
+                characters.pop()
+            return '"{}"'.format("".join(characters[:80])) + "..." * (len(characters) > 80)
         shown = [text(value[index]) for index in range(low, min(high + 1, low + 32))]
         return if_any("{" + ", ".join(shown + ["..."] * (high - low + 1 > 32)) + "}") or "<lost>"
     if value.is_optimized_out:
         return "<lost>"
+    if kind.code in (gdb.TYPE_CODE_MEMBERPTR, gdb.TYPE_CODE_METHODPTR):
+        # gdb converts neither to a number. The programs keep them in memory.
+        parts = gdb.selected_inferior().read_memory(value.address, kind.sizeof).tobytes()
+        if kind.code == gdb.TYPE_CODE_MEMBERPTR:
+            return str(*struct.unpack("q", parts))
+        return "{{.__pfn = {:#x}, .__delta = {}}}".format(*struct.unpack("Qq", parts))
     if kind.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
         return hex(int(value.referenced_value().address))
     if kind.code == gdb.TYPE_CODE_PTR:

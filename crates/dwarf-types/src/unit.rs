@@ -296,6 +296,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             }
             gimli::DW_TAG_union_type => self.record(Tag::Union, id, die, entry)?,
             gimli::DW_TAG_enumeration_type => self.enumeration(die, entry)?,
+            gimli::DW_TAG_ptr_to_member_type => return self.member_pointer(die, entry),
             _ => TypeKind::Unknown,
         };
         Ok(match kind {

@@ -43,6 +43,8 @@ volatile long long_sink;
 KEPT void end(int why, double real, float single)
 {
 	volatile int local = why + 1;
+	char parts[5] = { 'a', 0, '"', '\n', 'c' }, padded[8] = "a\001\\b";
+	__asm__ volatile("" : : "r"(parts), "r"(padded) : "memory");
 	sink = local;
 	if (real > 0 && single > 0)
 #ifdef TOUCHES_NULL

@@ -68,7 +68,10 @@ __attribute__((noinline)) int reach(shapes::Shape &shape, shapes::Point &&point)
 int main()
 {
 	shapes::Square square(7, 5);
+	int shapes::Shape::*member = &shapes::Shape::id;
+	int (shapes::Shape::*method)(const shapes::Point &, long) = &shapes::Shape::area;
+	__asm__ volatile("" : : "r"(&member), "r"(&method) : "memory");
 	int reached = reach(square, { 1, 2 });
-	sink = square.id;
+	sink = square.*member + (method != nullptr);
 	return reached;
 }

@@ -1,6 +1,6 @@
 //! Structures, unions and their members.
 
-use unspool_c_types::{Member, Tag, TypeId, TypeKind};
+use unspool_c_types::{Member, Number, Tag, Type, TypeId, TypeKind};
 
 use super::UnitReader;
 use crate::attributes::{flag, location, number, storage};
@@ -65,6 +65,53 @@ impl<'a> UnitReader<'_, 'a> {
             offset,
             bits,
         })
+    }
+
+    /// A pointer to a member of a class (Itanium C++ ABI §2.3): the offset of data, or -1; or a
+    /// function's address and what a call adds to the object's.
+    pub(super) fn member_pointer(
+        &mut self,
+        die: DieRef,
+        entry: &DieEntry<'a>,
+    ) -> Result<Type<'a>, TypesError> {
+        let index = self.index;
+        let target = |name| -> Result<Option<DieRef>, TypesError> {
+            let target = entry.attr_value(name);
+            let place = target.map(|target| index.resolve_reference(die, &target));
+            place.transpose()
+        };
+        let class = match target(gimli::DW_AT_containing_type)? {
+            Some(class) => self.text(class, &index.entry(class)?, gimli::DW_AT_name),
+            None => None,
+        };
+        let name = format!("{}::*", class.unwrap_or_default());
+        let is_function = match target(gimli::DW_AT_type)? {
+            Some(to) => index.entry(to)?.tag() == gimli::DW_TAG_subroutine_type,
+            None => false,
+        };
+        let size = self.graph.pointer_size;
+        let bytes = u8::try_from(size).unwrap_or(0);
+        let offset = TypeKind::Integer(Number::with_size(bytes, Number::SIGNED));
+        if !is_function {
+            return Ok(Type::named(name, offset));
+        }
+        let function = TypeKind::Pointer(self.type_of(die, entry));
+        let mut member = |name: &'static str, kind: &TypeKind<'a>, offset| Member {
+            name: name.into(),
+            ty: self.graph.add(Type::unnamed(kind.clone())),
+            offset,
+            bits: None,
+        };
+        let kind = TypeKind::Record {
+            tag: Tag::Struct,
+            size: 2 * size,
+            members: vec![
+                member("__pfn", &function, 0),
+                member("__delta", &offset, 8 * size),
+            ],
+        };
+        let pair = self.graph.add(Type::unnamed(kind));
+        Ok(Type::named(name, TypeKind::Typedef(pair)))
     }
 
     /// The offset of a bit-field in its storage unit, in bits. Before DWARF 4, and from gcc also
