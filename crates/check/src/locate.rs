@@ -86,6 +86,14 @@ impl LocatedFinding {
         format!("{message}, {place}; {}", self.remedy())
     }
 
+    /// Whether a line of assembly source makes this instruction as its first.
+    pub(crate) fn is_assembly_line(&self) -> bool {
+        let source = self.source.as_ref();
+        let is_assembly =
+            source.is_some_and(|(path, _)| AssemblySource::is_assembly_path(Path::new(path)));
+        is_assembly && !self.shares_line
+    }
+
     /// The directive to write and where, or another remedy.
     #[must_use]
     pub fn remedy(&self) -> String {
@@ -99,6 +107,10 @@ impl LocatedFinding {
                 self.row_writer.as_deref().unwrap_or_default()
             ),
             (Some(fix), Some(line)) => format!("write after line {line}: {fix}"),
+            (Some(fix), None) if self.is_assembly_line() => {
+                let line = self.source.as_ref().map_or(0, |(_, line)| *line);
+                format!("write before line {line}: {fix}")
+            }
             (Some(fix), None) if self.section.is_some() => {
                 format!("write before {}: {fix}", self.address())
             }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use unspool_assembly::AssemblySource;
 
 use crate::finding::{FindingCode, Severity};
 use crate::locate::LocatedFinding;
@@ -105,9 +104,8 @@ impl Suppressor {
     /// The line of assembly source after which a finding's directive must stand.
     pub(crate) fn line_before(&mut self, finding: &LocatedFinding) -> Option<u32> {
         let (source, line) = finding.source.as_ref()?;
-        let path = Path::new(source);
-        let is_certain = AssemblySource::is_assembly_path(path) && !finding.shares_line;
-        is_certain.then(|| self.sources.line_before(path, *line))?
+        let is_certain = finding.is_assembly_line();
+        is_certain.then(|| self.sources.line_before(Path::new(source), *line))?
     }
 
     /// Remarks on the comments of an assembly source file, after all of it was checked.

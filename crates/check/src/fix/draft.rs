@@ -110,6 +110,28 @@ impl SourceDraft {
         self.applied = before.applied.iter().cloned().chain(gone).collect();
     }
 
+    /// Joins the edits about findings that an earlier edit has brought with that edit: the two belong
+    /// together.
+    pub(super) fn join_edits(&mut self, before: &SourceDraft) {
+        let known = before.keys();
+        let mut joined = before.applied.clone();
+        let mut latest: Vec<EditStep> = Vec::new();
+        for (key, steps) in self.applied.drain(..).skip(joined.len()) {
+            if known.contains(&key) {
+                latest.clone_from(&steps);
+                joined.push((key, steps));
+            } else if !latest.is_empty() && !latest.ends_with(&steps) {
+                let is_of_latest = |earlier: &&mut (FindingKey, Vec<EditStep>)| earlier.1 == latest;
+                let whole = [latest.as_slice(), &steps].concat();
+                for (_, earlier) in joined.iter_mut().filter(is_of_latest) {
+                    earlier.clone_from(&whole);
+                }
+                latest = whole;
+            }
+        }
+        self.applied = joined;
+    }
+
     /// Whether a register's slot is reported where the CFA is wrong: a directive relative to the
     /// CFA would place it wrongly.
     pub(super) fn is_cfa_wrong_at(&self, finding: &DraftFinding) -> bool {

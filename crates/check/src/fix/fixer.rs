@@ -160,7 +160,8 @@ impl Fixer<'_> {
             let is_clean = || after.in_entry(section, entry).next().is_none();
             after.improves(draft) && (scope == FixScope::Part || is_clean())
         };
-        let edited = self.step_by_step(draft.clone(), section, entry, scope);
+        let mut edited = self.step_by_step(draft.clone(), section, entry, scope);
+        edited.join_edits(draft);
         match scope {
             _ if is_wanted(&edited) => Some(edited),
             FixScope::Whole => {

@@ -599,6 +599,11 @@ fn fixes_write_what_findings_suggest() {
                 .to_owned(),
             "remove line 7: .cfi_adjust_cfa_offset 24",
         ),
+        // The other directive counts from the wrong one.
+        (
+            "\tsub\t$24, %rsp\n\t.cfi_adjust_cfa_offset 16\n\tcall\tg\n\tadd\t$24, %rsp\n\t.cfi_adjust_cfa_offset -16\n\tret\n".to_owned(),
+            "write in line 6: .cfi_adjust_cfa_offset 24, in place of .cfi_adjust_cfa_offset 16; write in line 9: .cfi_adjust_cfa_offset -24, in place of .cfi_adjust_cfa_offset -16",
+        ),
     ];
     for (body, asked) in cases {
         let text = in_function(&body);

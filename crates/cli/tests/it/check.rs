@@ -212,7 +212,8 @@ fn each_format_is_of_one_report() {
     let text = format!("{WRONG}{}", RIGHT.replace("\tpush", indexed));
     folder.write("push.s", text);
     let (out, _) = run(&folder, "push.s", 1);
-    let said = "push.s: 3 proven rows assume that stores that only a run places stay inside arrays";
+    let said =
+        "push.s: 3 proven rows are right only if no array on the stack is written past its end";
     assert!(out.contains(said), "{out}");
     let (out, _) = run(&folder, "--format json push.s", 1);
     let json = json::document(out);
@@ -417,7 +418,7 @@ f:
     let (out, _) = run(&folder, "way.s", 1);
     assert!(
         out.contains(
-            "    by way of line 8 -> line 14\n    write after line 8: .cfi_remember_state; write after line 11: .cfi_restore_state\n"
+            "    by way of line 8 -> line 14\n    write after line 8: .cfi_remember_state; write after line 11: .cfi_restore_state; write after line 15: .cfi_adjust_cfa_offset -24\n"
         ),
         "{out}"
     );

@@ -90,7 +90,7 @@ fn print_assumptions(out: &mut impl Write, name: &str, files: &[FileReport]) -> 
     if totals.assuming_bounds > 0 {
         writeln!(
             out,
-            "{name}: {} proven rows assume that stores that only a run places stay inside arrays: docs/checking.md, assumption 3",
+            "{name}: {} proven rows are right only if no array on the stack is written past its end: docs/checking.md, assumption 3",
             totals.assuming_bounds
         )?;
     }
@@ -207,10 +207,11 @@ pub(super) fn report(
     writeln!(out, "    {}", located_finding.remedy())?;
     let others = located_finding.fix_set.len().saturating_sub(1);
     if others > 0 && located_finding.advice.is_none() && located_finding.row_writer.is_none() {
-        writeln!(
-            out,
-            "    with the directives of {others} other findings, the entry is right"
-        )?;
+        let others = match others {
+            1 => "the directive of the entry's other finding".to_owned(),
+            others => format!("the directives of the entry's {others} other findings"),
+        };
+        writeln!(out, "    with {others}, the entry is right")?;
     }
     Ok(())
 }
