@@ -27,6 +27,7 @@ mod btf;
 mod bytes;
 mod c_text;
 mod compare;
+mod definition_order;
 mod dict;
 mod diff;
 mod elf;

@@ -103,12 +103,16 @@ pub(crate) struct CtfDumpArgs {
 #[command(after_help = "\
 Examples:
   unspool ctf type 'struct node' ./app
+  unspool ctf type 'struct node' ./app --with-needed >node.h
   unspool ctf type size_t ./app")]
 pub(crate) struct CtfTypeArgs {
     /// Its name, as in C: `struct node`, `size_t`. The tag alone will do.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) source: CtfSource,
+    /// Print the types that its definition needs, too, in an order that compiles.
+    #[arg(long)]
+    pub(crate) with_needed: bool,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

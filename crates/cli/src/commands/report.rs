@@ -298,9 +298,6 @@ fn selection<'f>(
     Ok(selection)
 }
 
-/// The most suggestions for an unknown name.
-const MAX_SUGGESTIONS: usize = 5;
-
 /// The functions of this name: several modules may have one.
 fn find(named: &NamedProfile<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
     let ids = |is_meant: &dyn Fn(&ProfileFunction) -> bool| -> Vec<FunctionId> {
@@ -329,26 +326,10 @@ fn find(named: &NamedProfile<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>>
         names.collect::<BTreeSet<_>>().len() == 1
     });
     one.with_context(|| {
-        let near = suggest_names(named, name);
+        let known = named.functions().iter().map(|function| &*function.name);
+        let near = crate::text::names::suggest(known, name);
         format!("no sample has a function named `{name}`{near}")
     })
-}
-
-/// The names that contain an unknown one: the shortest, which are the closest.
-fn suggest_names(named: &NamedProfile<'_>, name: &str) -> String {
-    let wanted = name.to_lowercase();
-    let names = named.functions().iter().map(|function| &*function.name);
-    let mut near: Vec<_> = names
-        .filter(|name| name.to_lowercase().contains(&wanted))
-        .collect();
-    near.sort_unstable_by_key(|name| (name.len(), *name));
-    near.dedup();
-    near.truncate(MAX_SUGGESTIONS);
-    match near.as_slice() {
-        [] => String::new(),
-        [one] => format!("; there is `{one}`"),
-        near => format!("; there are `{}`", near.join("`, `")),
-    }
 }
 
 /// Writes a result to a file, or to standard output for `-`.

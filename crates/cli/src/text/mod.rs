@@ -4,4 +4,5 @@
 //! module of `tests/it`, where its tests run.
 
 pub(crate) mod fit;
+pub(crate) mod names;
 pub(crate) mod words;

@@ -49,6 +49,56 @@ fn printed(output: Output, what: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// What a definition needs is written before it, and nothing else.
+#[test]
+fn a_type_with_what_it_needs_compiles() {
+    let folder = TestFolder::new();
+    let text = "\
+typedef unsigned short code;
+enum kind { ONE, TWO };
+struct point { int x; code y; };
+typedef struct { struct point at; enum kind kind; } placed;
+struct other { int a; };
+typedef struct node node;
+typedef int (*visit)(node *, const placed *);
+struct node {
+    node *next; struct other *other; placed all[2];
+    union { struct point point; visit visit; } u;
+    enum kind kind : 2;
+};
+struct node node_of_all;
+struct other other_of_all;
+";
+    folder.write("needs.c", text);
+    for option in ["-gctf", "-g"] {
+        folder.tool("gcc", &format!("{option} -c needs.c -o needs.o"));
+        for (name, count) in [("node", 7), ("visit", 6), ("point", 2), ("code", 1)] {
+            let written = folder.done(&format!("ctf type {name} needs.o --with-needed"));
+            folder.write("written.c", &written);
+            folder.tool("gcc", "-Wall -Werror -fsyntax-only written.c");
+            let is_start = |line: &&str| !line.starts_with([' ', '}']);
+            assert_eq!(written.lines().filter(is_start).count(), count, "{written}");
+        }
+        let alone = folder.done("ctf type node needs.o");
+        assert!(!alone.contains("typedef unsigned short"), "{alone}");
+    }
+    for (words, message) in [
+        (
+            "ctf type nod needs.o",
+            "nothing is named \"nod\"; there is `node`",
+        ),
+        ("ctf symbol node_of needs.o", "; there is `node_of_all`"),
+        (
+            "ctf type needs.o node",
+            "the name comes first: `unspool ctf type node needs.o`",
+        ),
+    ] {
+        let said = folder.unspool(words);
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.contains(message), "{words}: {said}");
+    }
+}
+
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../c-types/tests/c/{name}.c"))
 }

@@ -66,7 +66,7 @@ fn leaves(value: &Value, path: &str, into: &mut Vec<(String, Value)>) {
 }
 
 const SYMBOLS: &[&str] = &[
-    "root", "last", "tight", "wide", "wides", "part", "grid", "many", "text", "function",
+    "root", "last", "tight", "wide", "wides", "part", "large", "grid", "many", "text", "function",
     "counter", "small", "fixed",
 ];
 
@@ -168,6 +168,9 @@ fn values_are_written_as_in_c() {
     assert_eq!(text("grid[1][2]"), "int grid[1][2] = 6\n");
     assert_eq!(text("turn"), "complex double turn = 3 + 4i\n");
     assert_eq!(text("wide"), "long double wide = 2.5\n");
+    assert_eq!(text("tiny"), "float tiny = 1e-44\n");
+    assert_eq!(text("large"), "double large = -1e300\n");
+    assert_eq!(text("parts"), "char parts[6] = \"a\\000b\\\"c\"\n");
     assert!(
         text("text").ends_with(r#" "a \"text\"\n""#.to_owned().as_str())
             || text("text").contains(r#""a \"text\"\n""#)
@@ -187,6 +190,7 @@ fn values_are_written_as_in_c() {
     assert!(folder.done("ctf show shown last.next").contains("= 0x0\n"));
     for (words, message) in [
         ("nothing", "no data is named \"nothing\""),
+        ("*last", "write \"last\"; --follow 1 shows what a pointer"),
         (
             "root.none",
             "has no member `none`; it has next, name, low, high, sign, colour, real, first, second",

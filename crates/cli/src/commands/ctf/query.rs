@@ -1,16 +1,20 @@
 //! `unspool ctf type` and `unspool ctf symbol`.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::bail;
+
 use serde_json::{Value, json};
-use unspool_c_types::{Graph, TypedSymbol};
+use unspool_c_types::{Graph, TypeId, TypedSymbol};
 use unspool_dwarf_types::{ArrayView, TypeFile, elf_context};
 
 use super::{each_file, json, loader};
 use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
 use crate::output::{self, EscapedText, ExitCodes};
+use crate::text::names;
 
 /// The JSON kind of functions and data.
 const SYMBOL: &str = "ctf-symbol";
@@ -19,16 +23,29 @@ pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
         let own = graph
             .named(&args.name)
-            .filter(|(id, _)| id.0 > graph.base());
+            .map(|(id, _)| id)
+            .filter(|id| id.0 > graph.base());
         let plain = graph.with_escaped_names();
-        own.map(|(id, _)| (plain.define(id).to_string(), json::definition(graph, id)))
+        let ids: Vec<TypeId> = if args.with_needed {
+            graph.in_order_of_definition(own)
+        } else {
+            own.collect()
+        };
+        let ids = ids.into_iter();
+        ids.map(|id| (plain.define(id).to_string(), json::definition(graph, id)))
+            .collect()
+    };
+    let near = |graph: &Graph<'_>| {
+        graph
+            .types()
+            .map(|(_, ty)| ty.own_name().to_owned())
             .collect()
     };
     answer(
         &args.source,
         args.format,
         ("ctf-type", "types", &args.name),
-        find,
+        (&find, &near),
     )
 }
 
@@ -46,11 +63,16 @@ pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
         lines.dedup();
         lines
     };
+    let near = |graph: &Graph<'_>| {
+        let lists = [&graph.functions, &graph.objects, &graph.variables];
+        let all = lists.into_iter().flatten();
+        all.map(|symbol| symbol.name.to_string()).collect()
+    };
     answer(
         &args.source,
         args.format,
         (SYMBOL, "symbols", &args.name),
-        find,
+        (&find, &near),
     )
 }
 
@@ -72,15 +94,26 @@ fn line(graph: &Graph<'_>, symbol: &TypedSymbol<'_>) -> String {
     format!("{};\n", graph.declare_with_bodies(symbol.ty, &name))
 }
 
-/// Prints a function's results for each dictionary, as text or as JSON.
+/// The results for a dictionary, as text and as JSON.
+type Find<'f> = &'f dyn Fn(&Graph<'_>) -> Vec<(String, Value)>;
+
+/// The names in a dictionary.
+type Names<'f> = &'f dyn Fn(&Graph<'_>) -> Vec<String>;
+
+/// Prints a function's results for each dictionary, as text or as JSON. If there is none, names
+/// like the wanted one are suggested.
 fn answer(
     source: &CtfSource,
     format: Format,
     (schema, list, name): (&str, &str, &str),
-    find: impl Fn(&Graph<'_>) -> Vec<(String, Value)>,
+    (find, names_in): (Find<'_>, Names<'_>),
 ) -> anyhow::Result<ExitCode> {
     let mut out = output::text();
-    let mut all = Vec::new();
+    let (mut all, mut known) = (Vec::new(), Vec::new());
+    if !source.file.exists() && Path::new(name).is_file() {
+        let (file, action) = (source.file.display(), schema.replace('-', " "));
+        bail!("cannot read {file}: the name comes first: `unspool {action} {file} {name}`");
+    }
     let inputs = loader().open(&source.file)?;
     let is_clean = each_file(&inputs, source, ArrayView::AsDeclared, |input, shown| {
         for dictionary in &shown.dictionaries {
@@ -96,6 +129,9 @@ fn answer(
                     object.insert("dictionary".to_owned(), json!(dictionary.name));
                 }
                 all.push(value);
+            }
+            if all.is_empty() {
+                known.extend(names_in(&dictionary.graph));
             }
         }
         Ok(())
@@ -113,7 +149,8 @@ fn answer(
              puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"
             ));
         } else {
-            output::error(&format_args!("{path}: nothing is named {name:?}"));
+            let near = names::suggest(known.iter().map(String::as_str), name);
+            output::error(&format_args!("{path}: nothing is named {name:?}{near}"));
         }
     }
     Ok(if is_found && is_clean {

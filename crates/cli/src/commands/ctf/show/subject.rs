@@ -210,7 +210,13 @@ impl ValueSubject<'_> {
                 for problem in &self.problems {
                     output::notice(problem);
                 }
-                bail!("no data is named {text:?} in {}", files.join(", "))
+                let remedy = match text.strip_prefix(['*', '&']) {
+                    Some(name) => {
+                        format!(": write {name:?}; --follow 1 shows what a pointer points to")
+                    }
+                    None => String::new(),
+                };
+                bail!("no data is named {text:?} in {}{remedy}", files.join(", "))
             }
         }
     }
