@@ -9,13 +9,12 @@ use crate::map::MapType;
 
 /// Why creating a map failed.
 #[derive(Debug, thiserror::Error)]
-#[error("BPF map of type {map_type}: {}{}", KernelError(source), self.version_hint())]
+#[error("BPF map of type {map_type}: {}{}", KernelError(error), self.version_hint())]
 pub struct MapError {
     /// The map's type.
     pub map_type: MapType,
     /// The kernel's error.
-    #[source]
-    pub source: io::Error,
+    pub error: io::Error,
 }
 
 /// Why loading a program failed.
@@ -23,20 +22,20 @@ pub struct MapError {
 #[non_exhaustive]
 pub enum LoadError {
     /// The kernel refuses the types of the program's functions.
-    #[error("BPF program {name}: types: {}", KernelError(source))]
+    #[error("BPF program {name}: types: {}", KernelError(error))]
     Btf {
         /// The program's name.
         name: String,
         /// The kernel's error.
-        source: io::Error,
+        error: io::Error,
     },
     /// The kernel or its verifier refuses the program.
-    #[error("BPF program {name}: {}{}", KernelError(source), LogTail(log))]
+    #[error("BPF program {name}: {}{}", KernelError(error), LogTail(log))]
     Prog {
         /// The program's name.
         name: String,
         /// The kernel's error.
-        source: io::Error,
+        error: io::Error,
         /// The verifier's log, or the end of a long one. Empty if the verifier did not run.
         log: String,
     },
@@ -45,7 +44,7 @@ pub enum LoadError {
 impl MapError {
     /// Kernels refuse types that they do not know.
     fn version_hint(&self) -> &'static str {
-        match (self.map_type, self.source.raw_os_error()) {
+        match (self.map_type, self.error.raw_os_error()) {
             (MapType::Arena, Some(libc::EINVAL)) => " (it needs Linux 6.9)",
             _ => "",
         }
@@ -54,7 +53,7 @@ impl MapError {
     /// What to do, if the kernel does not permit it.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
-        remedy(&self.source)
+        remedy(&self.error)
     }
 }
 
@@ -62,8 +61,8 @@ impl LoadError {
     /// What to do, if the kernel does not permit it.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
-        let (LoadError::Btf { source, .. } | LoadError::Prog { source, .. }) = self;
-        remedy(source)
+        let (LoadError::Btf { error, .. } | LoadError::Prog { error, .. }) = self;
+        remedy(error)
     }
 }
 

@@ -60,9 +60,9 @@ impl MapType {
 
     /// Converts the kernel's error.
     pub(crate) fn to_map_error(self) -> impl Fn(io::Error) -> MapError {
-        move |source| MapError {
+        move |error| MapError {
             map_type: self,
-            source,
+            error,
         }
     }
 }

@@ -52,7 +52,7 @@ impl Program {
         let types = btf::func_types(code.funcs());
         let btf = match sys::btf_load(&types.btf) {
             Ok(btf) => btf,
-            Err(source) => return Err(LoadError::Btf { name, source }),
+            Err(error) => return Err(LoadError::Btf { name, error }),
         };
         let (prog_type, flags) = prog_type.parts();
         let insns = code.bytes();
@@ -66,9 +66,9 @@ impl Program {
         };
         match sys::prog_load(&def, &mut []) {
             Ok(fd) => Ok(Program { fd }),
-            Err(source) => Err(LoadError::Prog {
+            Err(error) => Err(LoadError::Prog {
                 name,
-                source,
+                error,
                 log: verifier_log(&def),
             }),
         }

@@ -130,6 +130,20 @@ fn in_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
     files.filter(|path| path.is_file())
 }
 
+/// What to do if a command cannot be run.
+fn launch_remedy(program: &str, error: &io::Error) -> Option<String> {
+    let path = Path::new(program);
+    if path.is_dir() {
+        Some("it is a folder".to_owned())
+    } else if !program.contains('/') && path.is_file() {
+        Some(format!("./{program} is in this folder"))
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        Some("no program: `chmod +x` makes a script one".to_owned())
+    } else {
+        None
+    }
+}
+
 /// Reads a file of text.
 fn read_text(path: &Path) -> anyhow::Result<String> {
     String::from_utf8(read_bytes(path)?).map_err(|error| {

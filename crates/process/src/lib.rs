@@ -57,6 +57,7 @@ pub mod snapshot_unwinder;
 mod stacks;
 mod surroundings;
 mod sys;
+mod syscall;
 mod unstopped;
 
 pub use build_id::NoBuildId;
@@ -77,5 +78,6 @@ pub use signal::{Sender, Signal, signal_name};
 pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
 #[cfg(feature = "ptrace")]
 pub use stacks::{ProcessStacks, StackOptions, ThreadStack, walk_stacks};
+pub use syscall::syscall_name;
 pub use unspool_table_store::Store;
 pub use unstopped::{RunningMemory, UnstoppedProcess};

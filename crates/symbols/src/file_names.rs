@@ -7,7 +7,8 @@ use std::sync::Arc;
 use unspool_elf::ElfFile;
 use unspool_rows::Vaddr;
 
-use crate::names::{AddressName, AddressNames};
+use crate::names::{AddressName, AddressNames, ModuleNames};
+use crate::problem::SymbolProblem;
 use crate::symbolizer::{ModuleSource, SymbolRequest, Symbolizer};
 
 /// The names of some addresses of open files.
@@ -24,6 +25,11 @@ impl FileNames {
     pub fn get(&self, (file, address): (&Arc<ElfFile>, Vaddr)) -> Option<AddressName<'_>> {
         let request = *self.requests.get(&Arc::as_ptr(file))?;
         self.names.get(request, address)
+    }
+
+    /// Why names are missing.
+    pub fn problems(&self) -> impl Iterator<Item = &SymbolProblem> {
+        self.names.modules.iter().flat_map(ModuleNames::problems)
     }
 }
 

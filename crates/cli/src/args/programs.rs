@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
@@ -444,6 +444,8 @@ fn parse_stack_pid(text: &str) -> Result<u32, String> {
     parse_pid(text).map_err(|error| {
         if is_core(text) {
             format!("`{text}` is a core file: `unspool stack --core {text}` shows its stacks")
+        } else if text.contains('/') && Path::new(text).is_file() {
+            format!("`{text}` is a program: `unspool stack -- {text}` runs it, `unspool stack --core CORE --exe {text}` shows its core file")
         } else {
             format!("{error}, `unspool stack -- {text}` runs a command")
         }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -225,21 +225,15 @@ fn not_launched(args: &RecordArgs, error: &io::Error) -> ExitCode {
         }
         kind => kind,
     };
-    let remedy = match program.parse::<u32>() {
-        Ok(pid) => format!(": `unspool record -p {pid}` records a process"),
-        Err(_) if Path::new(&*program).is_dir() => ": it is a folder".to_owned(),
-        Err(_) if !program.contains('/') && Path::new(&*program).is_file() => {
-            format!(": ./{program} is in this folder")
-        }
-        Err(_) if kind == io::ErrorKind::PermissionDenied => {
-            ": no program: `chmod +x` makes a script one".to_owned()
-        }
-        Err(_) => String::new(),
-    };
     let error = match kind {
         io::ErrorKind::NotFound => &io::Error::from_raw_os_error(libc::ENOENT),
         _ => error,
     };
+    let remedy = match program.parse::<u32>() {
+        Ok(pid) => Some(format!("`unspool record -p {pid}` records a process")),
+        Err(_) => super::launch_remedy(&program, error),
+    };
+    let remedy = remedy.map_or_else(String::new, |remedy| format!(": {remedy}"));
     output::error(&format_args!("cannot run {program}: {error}{remedy}"));
     ExitCode::from(match kind {
         io::ErrorKind::NotFound => NOT_FOUND,

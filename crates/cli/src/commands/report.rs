@@ -33,7 +33,7 @@ mod text;
 
 use code::{Disassembly, SourceFiles, SourceListing};
 pub(super) use json::complete;
-pub(super) use names::{look_up_names, without_files};
+pub(super) use names::{look_up_names, notice_stripped, without_files};
 pub(super) use text::{weight_text, width as text_width};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {

@@ -20,13 +20,14 @@ use unspool_process::snapshot_unwinder::{
     CallStack, FrameLocation, SnapshotUnwinder, StackFrame, WalkDetail,
 };
 use unspool_process::{
-    CommandEvent, ModuleFolders, ProcessStacks, Snapshot as _, StackOptions, ThreadStack,
-    TracedCommand, walk_stacks,
+    CommandEvent, ModuleFolders, ProcessError, ProcessStacks, Snapshot as _, StackOptions,
+    ThreadStack, TracedCommand, walk_stacks,
 };
 use unspool_rows::arch::RegisterName;
 use unspool_rows::{Arch, Register};
 use unspool_symbols::{
-    AddressName, FileNames, JitSymbol, ModuleFinder, NameDetail, PerfMap, Symbolizer, process_root,
+    AddressName, FileNames, JitSymbol, ModuleFinder, NameDetail, PerfMap, SymbolProblem,
+    Symbolizer, process_root,
 };
 use unspool_table_store::{ArgumentTable, Store};
 
@@ -299,7 +300,16 @@ impl StackCommand<'_> {
         command.args(arguments);
         let signals = BlockedSignals::new().context("cannot block signals")?;
         signals.restore_mask_in(&mut command);
-        let mut traced = TracedCommand::spawn(command)?;
+        let mut traced = TracedCommand::spawn(command).map_err(|error| {
+            let remedy = match &error {
+                ProcessError::Spawn { program, source } => super::launch_remedy(program, source),
+                _ => None,
+            };
+            match remedy {
+                Some(remedy) => anyhow::anyhow!("{}: {remedy}", output::with_causes(&error)),
+                None => error.into(),
+            }
+        })?;
         let pid = traced.pid();
         let passed_on = signals.forward_to(pid).context("cannot pass on signals")?;
         let mut is_reported = false;
@@ -404,6 +414,14 @@ impl StackCommand<'_> {
         report.read_and_resume();
         report.perf_map = subject.perf_map(stacks);
         report.names = self.names(stacks, self.finder(subject), root.as_deref());
+        if self.args.format == Format::Text {
+            let problems = report.names.problems();
+            let stripped = problems.filter_map(|problem| match problem {
+                SymbolProblem::Stripped { unnamed, .. } => Some((unnamed, problem)),
+                _ => None,
+            });
+            super::report::notice_stripped(stripped.collect());
+        }
         if let Some(process) = stacks.released() {
             output::notice(&format_args!(
                 "process {}: let go after {} s: what was not read by then is not shown",

@@ -238,6 +238,8 @@ fn refusals_name_the_same_remedy() {
         assert_eq!(is_partial, expected, "{paranoid}");
         let remedy = paranoid["remedy"].as_str();
         assert!(!is_partial || text(&recorded.stderr).contains(remedy.unwrap()));
+        let consequence = paranoid["consequence"].as_str().unwrap();
+        assert_eq!(consequence.contains("no --all, which needs 0"), expected);
     }
 }
 
@@ -375,6 +377,7 @@ fn the_text_says_what_the_document_does() {
             assert!(*shown == head || is_changing, "{head}: {shown}");
             for part in ["consequence", "remedy"] {
                 let part = check[part].as_str().unwrap_or_default();
+                assert!(part.matches("(os error").count() < 2, "{part}");
                 assert!(lines.iter().any(|line| line.contains(part)), "{part}");
             }
         }

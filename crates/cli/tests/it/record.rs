@@ -361,7 +361,7 @@ fn code_that_a_program_makes() {
         }
     };
     running.wait().unwrap();
-    assert!(stack.contains("  made code+0xc  [generated]\n"), "{stack}");
+    assert!(stack.contains("  made code+0xc  [jit]\n"), "{stack}");
     assert!(stack.contains("  complete: outermost frame\n"), "{stack}");
 }
 

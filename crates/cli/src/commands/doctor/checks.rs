@@ -117,7 +117,7 @@ fn paranoid(settings: &KernelSettings, trials: &Trials) -> HostCheck {
             .consequence("no record --all")
             .limited(Some(Remedy::Paranoid { needed: 0 })),
         (false, _) => check
-            .consequence("record: nothing of the kernel's, no --off-cpu, no --all")
+            .consequence("record: nothing of the kernel's, no --off-cpu; no --all, which needs 0")
             .limited(Some(Remedy::Paranoid { needed: 1 })),
     }
 }

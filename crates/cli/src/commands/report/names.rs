@@ -47,7 +47,7 @@ pub(in crate::commands) fn look_up_names(profile: &Profile, detail: NameDetail) 
 }
 
 /// Names the stripped files that lack the most names, and says once where names can be had.
-fn notice_stripped(mut stripped: Vec<(&usize, &SymbolProblem)>) {
+pub(in crate::commands) fn notice_stripped(mut stripped: Vec<(&usize, &SymbolProblem)>) {
     stripped.sort_by_key(|(unnamed, _)| Reverse(*unnamed));
     for (_, problem) in stripped.iter().take(MAX_FILES_NAMED) {
         output::notice(problem);

@@ -8,7 +8,8 @@ use unspool_display_values::{
 };
 use unspool_elf::fallback_name;
 use unspool_process::snapshot_unwinder::{CallStack, SparseRegisters, StackFrame};
-use unspool_process::{Signal, Thread, ThreadStack, ThreadState, signal_name};
+use unspool_process::{Signal, Thread, ThreadStack, ThreadState, signal_name, syscall_name};
+use unspool_rows::Arch;
 use unspool_symbols::InlineFrameRef;
 
 use super::{StackReport, StackSubject, display};
@@ -19,7 +20,7 @@ pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result
     for group in groups(report) {
         writeln!(out)?;
         for thread in &group {
-            print_heading(out, thread.thread, report.mutex_owner(thread))?;
+            print_heading(out, report, thread)?;
         }
         if let Some(thread) = group.first() {
             print_stack(out, report, thread)?;
@@ -34,8 +35,14 @@ pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result
     if !problems.is_empty() {
         writeln!(out, "\nfiles that cannot be used:")?;
     }
-    for problem in problems {
-        writeln!(out, "  {}", EscapedText(&problem))?;
+    for problem in &problems {
+        writeln!(out, "  {}", EscapedText(problem))?;
+    }
+    if !problems.is_empty() && matches!(report.subject, StackSubject::Core(_)) {
+        writeln!(
+            out,
+            "  --exe FILE names the program, --modules DIR a folder with these files"
+        )?;
     }
     Ok(())
 }
@@ -120,12 +127,22 @@ fn groups<'a>(report: &StackReport<'a>) -> Vec<Vec<&'a ThreadStack<'a>>> {
     groups
 }
 
-fn print_heading(out: &mut dyn Write, thread: &Thread, owner: Option<u32>) -> io::Result<()> {
+fn print_heading(
+    out: &mut dyn Write,
+    report: &StackReport<'_>,
+    thread: &ThreadStack<'_>,
+) -> io::Result<()> {
+    let owner = report.mutex_owner(thread);
+    let thread = thread.thread;
     write!(out, "thread {}", thread.tid)?;
     if let Some(name) = &thread.name {
         write!(out, " \"{}\"", EscapedText(name))?;
     }
-    write!(out, "{}", state_text(thread))?;
+    write!(
+        out,
+        "{}",
+        state_text(thread, report.stacks.snapshot.abi().arch)
+    )?;
     if owner == Some(thread.tid) {
         write!(out, ", waits for a mutex that it holds itself")?;
     } else if let Some(owner) = owner {
@@ -165,7 +182,9 @@ fn print_stack(
                 "  frames {next} to {last}: left out: --whole shows them"
             )?;
         }
-        print_frame(out, report, number, frame, &own)?;
+        let caller = stack.frames.get(number + 1).and_then(|caller| caller.step);
+        let is_signal_return = caller.is_some_and(|step| step.signal_frame);
+        print_frame(out, report, (number, frame), is_signal_return, &own)?;
         next = number + 1;
         let repeats = stack.frames.get(next..).filter(|_| is_folded);
         if let Some(cycle) = repeats.and_then(|rest| Cycle::at(stack.frames.get(..next)?, rest)) {
@@ -215,7 +234,7 @@ impl Cycle {
     }
 }
 
-fn state_text(thread: &Thread) -> String {
+fn state_text(thread: &Thread, arch: Arch) -> String {
     match thread.state {
         ThreadState::JobStopped => ", stopped by job control".into(),
         ThreadState::Signalled(signal) => {
@@ -223,9 +242,11 @@ fn state_text(thread: &Thread) -> String {
         }
         ThreadState::Exited => ", exited".into(),
         ThreadState::NotStopped(state) => format!(", did not stop (state {state})"),
-        _ => thread
-            .syscall
-            .map_or_else(String::new, |n| format!(", in system call {n}")),
+        _ => thread.syscall.map_or_else(String::new, |number| {
+            let name = syscall_name(number).filter(|_| arch == Arch::HOST);
+            let name = name.map_or_else(|| number.to_string(), Into::into);
+            format!(", in system call {name}")
+        }),
     }
 }
 
@@ -240,8 +261,8 @@ fn end_text(stack: &CallStack) -> String {
 fn print_frame(
     out: &mut dyn Write,
     report: &StackReport<'_>,
-    number: usize,
-    frame: &StackFrame,
+    (number, frame): (usize, &StackFrame),
+    is_signal_return: bool,
     values: &FrameValues,
 ) -> io::Result<()> {
     let located = report.locate(frame);
@@ -259,10 +280,13 @@ fn print_frame(
         }
     }
     write!(out, "  {number:>3}  {:#018x}  ", frame.code.address().0)?;
-    let begin = name.and_then(|name| name.begin);
     let function = outer.and_then(|outer| outer.function);
+    // As gdb says, in place of the C library's code without a name to which handlers return.
+    let is_unnamed = is_signal_return && function.is_none();
+    let begin = name.and_then(|name| name.begin).filter(|_| !is_unnamed);
     match (function, &located, begin) {
         (Some(function), ..) => write!(out, "{}", EscapedText(function))?,
+        _ if is_unnamed => write!(out, "<signal handler called>")?,
         (None, Some((at, _)), Some(begin)) => {
             let module = short_name(&at.module.name);
             write!(out, "{}", EscapedText(&fallback_name(&module, begin.0)))?;
@@ -270,7 +294,7 @@ fn print_frame(
         _ => match report.generated(frame).filter(|_| located.is_none()) {
             Some(made) => {
                 let into = frame.code.address().0.wrapping_sub(made.address.0);
-                write!(out, "{}+{into:#x}  [generated]", EscapedText(made.name))?;
+                write!(out, "{}+{into:#x}  [jit]", EscapedText(made.name))?;
             }
             None => write!(out, "??")?,
         },

@@ -257,7 +257,7 @@ fn a_library_that_was_replaced_between_two_copies() {
     assert!(!printed.out.contains("  before+0x"), "{}", printed.out);
     let end = format!(
         "  {}: the file was replaced since it was mapped: build ID {before} is mapped, {after} \
-         is on disk\n",
+         is on disk\n  --exe FILE names the program, --modules DIR a folder with these files\n",
         library.display()
     );
     assert!(printed.out.ends_with(&end), "{}", printed.out);

@@ -28,8 +28,8 @@ fn threads_of_a_go_program() {
         let pid = running.pid();
         let printed = stack(&folder, &["--reliable", &pid.to_string()]);
         assert_eq!(
-            (printed.status, printed.err.as_str()),
-            (0, ""),
+            (printed.status, printed.other_notices()),
+            (0, String::new()),
             "{}",
             printed.out
         );

@@ -54,7 +54,7 @@ fn code_in_anonymous_memory_shows_its_caller() {
     fs::write(&map, format!("{made:x} {:x} made code\n", BEHIND_CALL + 1)).unwrap();
     let named = stack(&program.directory, &[&pid]).out;
     fs::remove_file(map).unwrap();
-    let line = format!("  made code+{BEHIND_CALL:#x}  [generated]\n");
+    let line = format!("  made code+{BEHIND_CALL:#x}  [jit]\n");
     assert!(named.contains(&line), "{named}");
     let core = running.dump_core(&program.directory);
     let recorded = report_core(&program.directory, &core, program.path());
@@ -137,6 +137,17 @@ fn code_in_anonymous_memory() {
     assert!(printed.out.ends_with(end), "{}", printed.out);
     let printed = stack(&program.directory, &["--reliable", &pid]);
     assert_eq!((printed.status, printed.err.as_str()), (1, ""));
+}
+
+/// Without symbols, it is named as by gdb, and the file is said to be stripped.
+#[test]
+fn a_trampoline_without_a_name() {
+    let program = BuiltProgram::build("trampoline.c", &["-O2", "-static", "-s"]);
+    let running = ready(&program, &[]);
+    let printed = stack(&program.directory, &[&running.pid().to_string()]);
+    let name = "  <signal handler called>  [";
+    assert_eq!(printed.out.matches(name).count(), 1, "{}", printed.out);
+    assert!(printed.err.contains("it is stripped"), "{}", printed.err);
 }
 
 /// musl has no tables, and so none for its trampoline, which is recognized by its code. gdb

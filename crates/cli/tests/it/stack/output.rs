@@ -8,18 +8,15 @@ use unspool_testing::{Folder, RunningProgram, await_state, await_that, run_tool,
 
 use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
-use crate::stack::unspool::{Printed, parse, stack, unspool};
+use crate::stack::unspool::{parse, stack, unspool};
 
 /// Runs `unspool stack --output FILE ARGUMENTS`, which prints nothing itself.
 fn check_silent(directory: &Folder, file: &Path, arguments: &[&str], status: i32) {
     let mut all = vec!["--output", file.to_str().unwrap()];
     all.extend(arguments);
-    let Printed {
-        status: found,
-        out,
-        err,
-    } = stack(directory, &all);
-    let found = (found, out.as_str(), err.as_str());
+    let printed = stack(directory, &all);
+    let notices = printed.other_notices();
+    let found = (printed.status, printed.out.as_str(), notices.as_str());
     assert_eq!(found, (status, "", ""), "{arguments:?}");
 }
 
@@ -51,7 +48,10 @@ fn standard_output_on_request() {
     let directory = Folder::new();
     let crash = ["-o", "-", "--", "sh", "-c", "kill -SEGV $$"];
     let printed = stack(&directory, &crash);
-    assert_eq!((printed.status, printed.err.as_str()), (139, ""));
+    assert_eq!(
+        (printed.status, printed.other_notices()),
+        (139, String::new())
+    );
     assert!(printed.out.contains("signal SIGSEGV"), "{}", printed.out);
 }
 

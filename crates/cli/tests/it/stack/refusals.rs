@@ -6,7 +6,7 @@ use unspool_testing::{Folder, await_that, command};
 
 use crate::stack::build::BuiltProgram;
 use crate::stack::run::ready;
-use crate::stack::unspool::{Printed, stack};
+use crate::stack::unspool::{Printed, printed, stack, unspool};
 
 /// The arguments are refused with exit status 2, nothing on standard output, and a message
 /// with these words.
@@ -28,6 +28,18 @@ fn usage() {
     check(&directory, &["pid"], &["'pid'", "[PID]"]);
     let remedy = "`unspool stack -- ./app` runs a command";
     check(&directory, &["./app"], &["not a process ID", remedy]);
+    let app = directory.write("app", "");
+    let app = app.to_str().unwrap();
+    let core_of_app = format!("`unspool stack --core CORE --exe {app}` shows its core file");
+    check(&directory, &[app, "core"], &["is a program", &core_of_app]);
+    let mut command = unspool(&directory);
+    command.args(["stack", "--", "app"]);
+    let said = printed(command.current_dir(directory.path()));
+    assert!(
+        said.err.ends_with(": ./app is in this folder\n"),
+        "{}",
+        said.err
+    );
     check(&directory, &["-p", "999999999"], &["no such process"]);
     check(&directory, &["--exe", "/bin/true", "1"], &["--core"]);
     check(

@@ -26,6 +26,14 @@ pub(crate) struct Printed {
     pub(crate) err: String,
 }
 
+impl Printed {
+    /// Standard error without notices about stripped files: Debian's programs are.
+    pub(crate) fn other_notices(&self) -> String {
+        let lines = self.err.split_inclusive('\n');
+        lines.filter(|line| !line.contains("stripped")).collect()
+    }
+}
+
 /// Runs `unspool stack` with these arguments.
 pub(crate) fn stack(directory: &Folder, arguments: &[&str]) -> Printed {
     let mut command = unspool(directory);
