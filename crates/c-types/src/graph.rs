@@ -775,19 +775,24 @@ impl<'a> Graph<'a> {
         &'s self,
         name: &str,
     ) -> impl Iterator<Item = (TypeId, &'s Type<'a>)> + use<'s, 'a> {
-        let words: Vec<&str> = name.split_whitespace().collect();
-        let (space, name) = match &*words {
-            ["struct", name @ ..] if !name.is_empty() => (Some(Tag::Struct), name),
-            ["union", name @ ..] if !name.is_empty() => (Some(Tag::Union), name),
-            ["enum", name @ ..] if !name.is_empty() => (Some(Tag::Enum), name),
-            name => (None, name),
+        let tag = match name.split_whitespace().next() {
+            Some("struct") => Some(("struct", Tag::Struct)),
+            Some("union") => Some(("union", Tag::Union)),
+            Some("enum") => Some(("enum", Tag::Enum)),
+            _ => None,
         };
-        let (space, name) = (space.map(NameSpace::Tags), name.join(" "));
+        let behind = tag.and_then(|(word, _)| name.trim_start().strip_prefix(word));
+        let behind = behind.filter(|behind| !behind.trim().is_empty());
+        let space = tag.filter(|_| behind.is_some());
+        let space = space.map(|(_, tag)| NameSpace::Tags(tag));
+        // As typed, or with other spaces between its words.
+        let typed = behind.map_or(name, str::trim_start).to_owned();
+        let name = typed.split_whitespace().collect::<Vec<_>>().join(" ");
         let parents = self.parent.as_deref().into_iter().flat_map(Graph::types);
         let visible = self.types().chain(parents).filter(|(_, ty)| !ty.is_hidden);
         visible.filter(move |(_, ty)| {
             let is_in_space = space.is_none() || ty.name_space() == space;
-            ty.name == name && !name.is_empty() && is_in_space
+            (ty.name == name || ty.name == typed) && !name.is_empty() && is_in_space
         })
     }
 

@@ -67,6 +67,7 @@ fn a_guess_says_that_its_memory_was_not_copied() {
     let options = [
         "-fno-omit-frame-pointer",
         "-fno-asynchronous-unwind-tables",
+        "-g0",
         "-DOPAQUE",
     ];
     let running = deep(&options);

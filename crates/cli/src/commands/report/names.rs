@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
 
+use unspool_files::environment::variable;
 use unspool_profile::{CodeLocation, ModuleKind, Profile, ProfileNames};
 use unspool_symbols::{LookupEvent, NameDetail, SymbolProblem, Symbolizer};
 
@@ -53,7 +54,7 @@ pub(in crate::commands) fn notice_stripped(mut stripped: Vec<(&usize, &SymbolPro
         output::notice(problem);
     }
     notice_others(stripped.len(), "files are stripped");
-    if !stripped.is_empty() && std::env::var_os("DEBUGINFOD_URLS").is_none() {
+    if !stripped.is_empty() && variable("DEBUGINFOD_URLS").is_none() {
         output::notice(
             &"for names in stripped files: install their debug packages, or set DEBUGINFOD_URLS to a \
               server of debug files (docs/guide.md)",

@@ -147,7 +147,7 @@ fn a_smashed_stack() {
     assert_eq!((printed.status, printed.out.as_str()), (139, OWN_OUTPUT));
     let is_there = printed.err.contains("  smashes+0x");
     assert_eq!(is_there, cfg!(target_arch = "x86_64"), "{}", printed.err);
-    let end = "  incomplete: the address lies in no module\n";
+    let end = "  incomplete: the return address 0x5858585858585858 is not in executable memory\n";
     assert!(printed.err.contains(end), "{}", printed.err);
     let complete = printed.err.matches("\n  complete: ").count();
     assert_eq!(complete, 2, "{}", printed.err);
