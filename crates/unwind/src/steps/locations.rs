@@ -221,6 +221,7 @@ impl RegisterLocations {
     }
 
     /// Moves the stack pointer.
+    #[cfg(feature = "local")]
     pub(crate) fn set_stack_pointer(&mut self, stack_pointer: u64) {
         self.settle();
         self.left = [SkippedFrame::none(stack_pointer); RegisterLocations::MAX_SKIPPED_FRAMES + 1];
