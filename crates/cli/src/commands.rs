@@ -130,6 +130,18 @@ fn in_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
     files.filter(|path| path.is_file())
 }
 
+/// Why a command cannot be run. The search for it ends with a denied permission if it may not look
+/// into a folder of PATH: then it was not found.
+fn launch_error(program: &str, error: io::Error) -> io::Error {
+    let is_in_path = || in_path(OsStr::new(program)).next().is_some();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if !program.contains('/') && !is_in_path() => {
+            io::Error::from_raw_os_error(libc::ENOENT)
+        }
+        _ => error,
+    }
+}
+
 /// What to do if a command cannot be run.
 fn launch_remedy(program: &str, error: &io::Error) -> Option<String> {
     let path = Path::new(program);

@@ -469,6 +469,7 @@ impl Recording {
         if !self.is_of_command {
             self.events.enable()?;
         }
+        let is_beside = self.command.is_some() && !self.is_of_command;
         let child = self.command.map(PausedCommand::resume);
         let child = child.transpose().map_err(RecordError::Launch)?;
         Ok(RecordLoop {
@@ -478,8 +479,7 @@ impl Recording {
             watched: self.watched,
             child,
             until: self.options.duration.map(|duration| started + duration),
-            inherits: self.options.inherits,
-            is_of_command: self.is_of_command,
+            reports_children: self.options.inherits && !is_beside,
             started,
             last_flush: started,
             failure: None,
@@ -537,9 +537,8 @@ struct RecordLoop<W: Write> {
     watched: Vec<OwnedFd>,
     is_watching: bool,
     child: Option<Child>,
-    /// Whether the command is the target.
-    is_of_command: bool,
-    inherits: bool,
+    /// Whether processes that the target created, and that still run at its end, are reported.
+    reports_children: bool,
     started: Instant,
     until: Option<Instant>,
     /// The time of the last flush.
@@ -713,8 +712,7 @@ impl<W: Write> RecordLoop<W> {
             Some(child) => child.try_wait().map_err(RecordError::System)?,
             None => None,
         };
-        let is_beside = self.child.is_some() && !self.is_of_command;
-        let going_on = if self.inherits && self.has_ended() && !is_beside {
+        let going_on = if self.reports_children && self.has_ended() {
             self.writer.still_running()
         } else {
             Vec::new()

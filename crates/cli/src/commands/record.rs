@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         prepare(wanted, args, &store);
     }
     let recording = match prepared(args, options) {
-        Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
+        Err(RecordError::Launch(error)) => return Ok(not_launched(args, error)),
         prepared => prepared?,
     };
     let mut report = RecordReport::new(args);
@@ -130,10 +130,10 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     } else if let Some(old) = moved_to {
         report.notice(&format_args!("{path} existed: it is now {}", old.display()));
     }
-    if let Err(RecordError::Launch(error)) = &summary {
-        return Ok(not_launched(args, error));
-    }
-    let summary = summary.with_context(|| path.to_string())?;
+    let summary = match summary {
+        Err(RecordError::Launch(error)) => return Ok(not_launched(args, error)),
+        summary => summary.with_context(|| path.to_string())?,
+    };
     report.end(&summary, &event)?;
     if args.view && summary.completeness.samples() > 0 {
         super::view::show_recording(&current)?;
@@ -214,28 +214,17 @@ fn prepared(args: &RecordArgs, options: RecordOptions) -> Result<Recording, Reco
 }
 
 /// Reports why a command was not run, as shells do.
-fn not_launched(args: &RecordArgs, error: &io::Error) -> ExitCode {
+fn not_launched(args: &RecordArgs, error: io::Error) -> ExitCode {
     let program = args.cmd.first().map(|name| name.to_string_lossy());
     let program = program.unwrap_or_default();
-    let is_in_path = || super::in_path(OsStr::new(&*program)).next().is_some();
-    // The search for a program ends with that, if it may not look into a folder of PATH.
-    let kind = match error.kind() {
-        io::ErrorKind::PermissionDenied if !program.contains('/') && !is_in_path() => {
-            io::ErrorKind::NotFound
-        }
-        kind => kind,
-    };
-    let error = match kind {
-        io::ErrorKind::NotFound => &io::Error::from_raw_os_error(libc::ENOENT),
-        _ => error,
-    };
+    let error = super::launch_error(&program, error);
     let remedy = match program.parse::<u32>() {
         Ok(pid) => Some(format!("`unspool record -p {pid}` records a process")),
-        Err(_) => super::launch_remedy(&program, error),
+        Err(_) => super::launch_remedy(&program, &error),
     };
     let remedy = remedy.map_or_else(String::new, |remedy| format!(": {remedy}"));
     output::error(&format_args!("cannot run {program}: {error}{remedy}"));
-    ExitCode::from(match kind {
+    ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     })

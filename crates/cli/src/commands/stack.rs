@@ -301,9 +301,13 @@ impl StackCommand<'_> {
         let signals = BlockedSignals::new().context("cannot block signals")?;
         signals.restore_mask_in(&mut command);
         let mut traced = TracedCommand::spawn(command).map_err(|error| {
-            let remedy = match &error {
-                ProcessError::Spawn { program, source } => super::launch_remedy(program, source),
-                _ => None,
+            let (error, remedy) = match error {
+                ProcessError::Spawn { program, source } => {
+                    let source = super::launch_error(&program, source);
+                    let remedy = super::launch_remedy(&program, &source);
+                    (ProcessError::Spawn { program, source }, remedy)
+                }
+                error => (error, None),
             };
             match remedy {
                 Some(remedy) => anyhow::anyhow!("{}: {remedy}", output::with_causes(&error)),
