@@ -210,7 +210,10 @@ pub struct UserStackDump<'r> {
     pub requested_bytes: usize,
 }
 
-/// The kernel's call chain, with markers (`PERF_CONTEXT_…`) between kernel and user addresses.
+/// The kernel's call chain, with markers (`PERF_CONTEXT_…`) before kernel and user addresses.
+///
+/// The user addresses are the last, and are words of the process's memory: one that looks like a
+/// marker is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallChain<'r>(&'r [u8]);
 
@@ -229,19 +232,28 @@ impl<'r> CallChain<'r> {
 
     /// The kernel addresses, innermost first.
     pub fn kernel(self) -> impl Iterator<Item = u64> + 'r {
-        self.part(|mark| mark == abi::PERF_CONTEXT_KERNEL)
+        let mut is_in = false;
+        self.before_user().filter(move |word| {
+            let is_mark = is_mark(*word);
+            if is_mark {
+                is_in = *word == abi::PERF_CONTEXT_KERNEL;
+            }
+            is_in && !is_mark
+        })
     }
 
     /// The user addresses, innermost first.
     pub fn user(self) -> impl Iterator<Item = u64> + 'r {
-        self.part(|mark| mark == abi::PERF_CONTEXT_USER)
+        self.words()
+            .skip_while(|word| *word != abi::PERF_CONTEXT_USER)
+            .filter(|word| !is_mark(*word))
     }
 
     /// The number of the user addresses if they are in a later record
     /// ([`Record::DeferredChain`]).
     #[must_use]
     pub fn deferred(self) -> Option<u64> {
-        let mut words = self.words();
+        let mut words = self.before_user();
         words.find(|word| *word == abi::PERF_CONTEXT_USER_DEFERRED)?;
         words.next()
     }
@@ -254,18 +266,11 @@ impl<'r> CallChain<'r> {
     pub(crate) fn from_bytes(bytes: &'r [u8]) -> Self {
         CallChain(bytes)
     }
+}
 
-    /// The addresses after selected markers.
-    fn part(self, is_meant: impl Fn(u64) -> bool + 'r) -> impl Iterator<Item = u64> + 'r {
-        let mut is_in = false;
-        self.words().filter(move |word| {
-            let is_mark = *word >= abi::PERF_CONTEXT_MAX;
-            if is_mark {
-                is_in = is_meant(*word);
-            }
-            is_in && !is_mark
-        })
-    }
+/// Whether a word of a call chain is no address.
+fn is_mark(word: u64) -> bool {
+    word >= abi::PERF_CONTEXT_MAX
 }
 
 /// A mapping of a file or memory.

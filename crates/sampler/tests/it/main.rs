@@ -13,7 +13,8 @@ use unspool_elf::{ElfFile, embed};
 use unspool_files::output::create;
 use unspool_perf_events::{DataFile, PerfEvent, SampleRate};
 use unspool_profile::{
-    CodeLocation, Completeness, CpuState, FrameEvidence, Meta, Profile, ProfileSample, StackEnd,
+    CodeLocation, Completeness, CpuState, FrameEvidence, Meta, Profile, ProfileFrame,
+    ProfileSample, StackEnd,
 };
 use unspool_sampler::{
     HandOver, RecordError, RecordOptions, RecordSummary, RecordTarget, Recording, UnwindEngine,
@@ -442,19 +443,59 @@ fn events_count_in_one_mode() {
         };
         let (_, profile) = record(event, RecordTarget::Command(command), options);
         assert_eq!(profile.meta().event.name, event);
-        let innermost = |sample: &ProfileSample| {
-            let mut frames = profile.stacks().frames(sample.stack);
-            frames
-                .next()
-                .and_then(|id| profile.frame(id))
-                .unwrap()
-                .evidence
-        };
         let samples = profile.samples();
         assert!(samples.len() > 20, "{event}: {}", samples.len());
-        let other =
-            |sample: &&ProfileSample| (innermost(sample) == FrameEvidence::Kernel) != in_kernel;
-        assert_eq!(samples.iter().filter(other).count(), 0, "{event}");
+        for sample in samples {
+            let frames = profile.stacks().frames(sample.stack);
+            let frames: Vec<_> = frames.map(|id| profile.frame(id).unwrap()).collect();
+            let is_kernel = frames[0].evidence == FrameEvidence::Kernel;
+            assert_eq!(
+                is_kernel, in_kernel,
+                "{event}: {frames:x?} {:?}",
+                sample.end
+            );
+        }
+    }
+}
+
+/// The kernel follows the frame pointer through words that the process wrote: here to a return
+/// address that has the value of the mark of kernel addresses, and on.
+const FORGED_MARK: &str = r#"
+int main(void) {
+    static long frames[3][2];
+    frames[0][0] = (long)frames[1];
+    frames[0][1] = -128;
+    frames[1][0] = (long)frames[2];
+    frames[1][1] = 0x123450;
+    frames[2][1] = 0x123456;
+    __asm__ volatile("push %%rbp\n"
+                     ".cfi_adjust_cfa_offset 8\n"
+                     "mov %0, %%rbp\n"
+                     "mov $1000000000, %%rcx\n"
+                     "1: dec %%rcx\n"
+                     "jnz 1b\n"
+                     "pop %%rbp\n"
+                     ".cfi_adjust_cfa_offset -8\n"
+                     : : "r"(frames[0]) : "rcx", "memory");
+}
+"#;
+
+/// The event counts in user mode only: no frame can be the kernel's.
+#[test]
+fn a_process_cannot_forge_frames_of_the_kernel() {
+    let program = TestProgram::from_text(FORGED_MARK, "forged_mark", &["-mno-red-zone"]);
+    let options = RecordOptions {
+        event: Some("cpu-clock:u".parse().unwrap()),
+        ..options()
+    };
+    let target = RecordTarget::Command(program.command(&[]));
+    let (_, profile) = record("forged_mark", target, options);
+    assert!(profile.samples().len() > 20, "{}", profile.samples().len());
+    for sample in profile.samples() {
+        let frames = profile.stacks().frames(sample.stack);
+        let frames: Vec<_> = frames.map(|id| profile.frame(id).unwrap()).collect();
+        let is_kernel = |frame: &&ProfileFrame| frame.evidence == FrameEvidence::Kernel;
+        assert!(!frames.iter().any(is_kernel), "{frames:x?}");
     }
 }
 
