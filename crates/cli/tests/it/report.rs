@@ -163,6 +163,28 @@ pub(crate) fn recorded() -> (Folder, PathBuf, String) {
     (folder, program, path)
 }
 
+/// 200 turns of two functions that call each other.
+#[test]
+fn recursion_is_folded_in_trees() {
+    let folder = Folder::new();
+    let program = build(&folder);
+    let mut stack = ["leaf", "work"].repeat(200);
+    stack.push("main");
+    let profile = folder.join("deep.prof");
+    record(&profile, &program, &[(&stack, 1_000_000)]);
+    let text = clean(&["report", "--no-lines", profile.to_str().unwrap()]);
+    let (_, tree) = text.split_once("callees\n").unwrap();
+    let expected = "\
+100.00 %           main  [profiled]
+100.00 %           work  [profiled]
+100.00 %           leaf  [profiled]
+                   (the last 2 functions, 198 times more)
+100.00 %           work  [profiled]
+100.00 % 100.00 %  leaf  [profiled]
+";
+    assert_eq!(tree, expected);
+}
+
 #[test]
 fn text_for_people() {
     let (_folder, _, profile) = recorded();

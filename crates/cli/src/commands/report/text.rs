@@ -13,6 +13,7 @@ use unspool_profile::{
 use super::{percent, total};
 use crate::args::profiles::{ReportArgs, ReportGroup, Sort, TreeKind};
 use crate::output::{self, EscapedText};
+use crate::text::cycle::Cycle;
 
 /// The most lines of the list.
 const MAX_LIST_ROWS: usize = 40;
@@ -269,11 +270,33 @@ impl Page<'_> {
         let [through @ .., last] = node.functions else {
             return Ok(());
         };
-        for function in through {
+        let mut next = 0;
+        while let Some(function) = through.get(next) {
             self.stack_function(function, 0, node.total, depth)?;
+            next += 1;
+            let (shown, rest) = through.split_at(next);
+            if let Some(cycle) = Cycle::at(shown, rest, PartialEq::eq) {
+                self.cycle(cycle, depth)?;
+                next += cycle.items();
+            }
         }
         let own = if has_own { node.own } else { 0 };
         self.stack_function(last, own, node.total, depth)
+    }
+
+    /// A recursion, in place of its lines.
+    fn cycle(&mut self, Cycle { length, repeats }: Cycle, depth: usize) -> io::Result<()> {
+        let repeated = match length {
+            1 => "the last function".to_owned(),
+            _ => format!("the last {length} functions"),
+        };
+        let indent = "  ".repeat(depth.min(MAX_INDENT));
+        let repeats = GroupedDigits(repeats as u64);
+        writeln!(
+            self.out,
+            "{:19}{indent}({repeated}, {repeats} times more)",
+            ""
+        )
     }
 
     fn stack_function(

@@ -14,6 +14,7 @@ use unspool_symbols::InlineFrameRef;
 
 use super::{StackReport, StackSubject, display};
 use crate::output::{self, EscapedText, short_name};
+use crate::text::cycle::Cycle;
 
 pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
     header(out, report)?;
@@ -187,8 +188,9 @@ fn print_stack(
         print_frame(out, report, (number, frame), is_signal_return, &own)?;
         next = number + 1;
         let repeats = stack.frames.get(next..).filter(|_| is_folded);
-        if let Some(cycle) = repeats.and_then(|rest| Cycle::at(stack.frames.get(..next)?, rest)) {
-            let last = next + cycle.length * cycle.repeats - 1;
+        let shown = stack.frames.get(..next).unwrap_or_default();
+        if let Some(cycle) = repeats.and_then(|rest| Cycle::at(shown, rest, is_same)) {
+            let last = next + cycle.items() - 1;
             let Cycle { length, repeats } = cycle;
             writeln!(
                 out,
@@ -200,38 +202,10 @@ fn print_stack(
     writeln!(out, "  {}", end_text(stack))
 }
 
-/// Frames that repeat those before them: a recursion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cycle {
-    /// The frames of one turn.
-    length: usize,
-    repeats: usize,
-}
-
-impl Cycle {
-    /// Longer turns are not looked for.
-    const MAX_LENGTH: usize = 16;
-    /// Fewer frames are printed.
-    const MIN_FOLDED_FRAMES: usize = 64;
-
-    /// The cycle that continues in `next` what the end of `shown` begins; the shortest one.
-    fn at(shown: &[StackFrame], next: &[StackFrame]) -> Option<Cycle> {
-        let is_same = |(one, other): (&StackFrame, &StackFrame)| {
-            let how =
-                |frame: &StackFrame| frame.step.map(|step| (step.evidence, step.signal_frame));
-            one.code == other.code && how(one) == how(other)
-        };
-        (1..=Cycle::MAX_LENGTH.min(shown.len())).find_map(|length| {
-            let turn = shown.get(shown.len() - length..)?;
-            let repeated = turn
-                .iter()
-                .cycle()
-                .zip(next)
-                .take_while(|pair| is_same(*pair));
-            let repeats = repeated.count() / length;
-            (repeats * length >= Cycle::MIN_FOLDED_FRAMES).then_some(Cycle { length, repeats })
-        })
-    }
+/// Whether a frame repeats another.
+fn is_same(one: &StackFrame, other: &StackFrame) -> bool {
+    let how = |frame: &StackFrame| frame.step.map(|step| (step.evidence, step.signal_frame));
+    one.code == other.code && how(one) == how(other)
 }
 
 fn state_text(thread: &Thread, arch: Arch) -> String {
