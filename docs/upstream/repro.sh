@@ -68,6 +68,27 @@ nasm_directives() {
 	return 0
 }
 
+# An innermost frame of the process whose caller is the kernel's.
+perf_marks() {
+	command -v perf >/dev/null || return 2
+	address=$(awk '$3 == "commit_creds" { print $1 }' /proc/kallsyms)
+	case $address in '' | *0000000000000000) return 2 ;; esac
+	cat >k.c <<-C
+		static long frames[2][2];
+		int main(void) {
+		  frames[0][0] = (long)frames[1];
+		  frames[0][1] = -128;
+		  frames[1][1] = 0x$address;
+		  __asm__ volatile("push %%rbp\n mov %0, %%rbp\n mov \$300000000, %%rcx\n"
+		                   "1: dec %%rcx\n jnz 1b\n pop %%rbp" : : "r"(frames[0]) : "rcx", "memory");
+		}
+	C
+	cc -O1 k.c -o k || return 2
+	perf record -q -g -e cpu-clock -o k.data ./k >said 2>&1 || return 2
+	perf script -i k.data >said 2>&1 || return 2
+	grep -A1 ' main+' said | grep -q commit_creds
+}
+
 run() {
 	"$1"
 	status=$?
@@ -83,7 +104,7 @@ if [ $# -gt 0 ]; then
 	run "$1"
 	exit $?
 fi
-for name in glibc_addmul glibc_libmvec openssl_gather openssl_x25519 gcc_realigned nasm_directives; do
+for name in glibc_addmul glibc_libmvec openssl_gather openssl_x25519 gcc_realigned nasm_directives perf_marks; do
 	run $name
 done
 exit 0
