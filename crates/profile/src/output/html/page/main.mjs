@@ -24,6 +24,8 @@ import { decodeCode, instructionWeights, lineWeights, showInstructions, showSour
 
 /** Stacks that are deeper are shown with recursion collapsed, unless the address says otherwise. */
 const MAX_DEPTH = 500;
+/** What must be left of an idle time for one more step, in milliseconds. */
+const IDLE_STEP_MS = 8;
 /** The number of times of the graph by time: fixed, so that its nodes have the same numbers. */
 const TIME_COLUMNS = 2000;
 
@@ -376,6 +378,18 @@ class Page {
     if (focused && !focused.isConnected) this.focusAgain(focused);
     measured("render", start);
     document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+    this.prepareCollapsed();
+  }
+
+  /** Collapses recursion while the browser is idle: of a million paths, that takes longer than people wait for. */
+  prepareCollapsed() {
+    const { tree } = this.compute();
+    window.requestIdleCallback?.((deadline) => {
+      while (deadline.timeRemaining() > IDLE_STEP_MS) {
+        if (tree !== this.computed.tree || tree.stepTowardsCollapsed()) return;
+      }
+      this.prepareCollapsed();
+    });
   }
 
   /**

@@ -72,15 +72,18 @@ export function waitWeights(profile, samples) {
  * @property {Int32Array | null} map The node of each node of the profile; null if it is the same.
  */
 
+/** How many nodes are looked at in a step of work that can wait: some milliseconds. */
+const STEP_NODES = 1 << 17;
+
 /**
  * A function of a path and what is below it is as often there as it is called. Without recursion, it is there once:
- * what an inner call calls is below the outer one.
+ * what an inner call calls is below the outer one. Pauses after each step.
  * @param {Profile} profile
  * @param {Int32Array} shown
  * @param {[number, number][]} ranges The nodes that are shown.
- * @returns {Nodes}
+ * @returns {Generator<undefined, Nodes>}
  */
-function withoutRecursion(profile, shown, ranges) {
+function* withoutRecursion(profile, shown, ranges) {
   const { fn, parent, last } = profile;
   const size = parent.length;
   /** The node that each node is shown as: itself, or the outer call. */
@@ -91,6 +94,7 @@ function withoutRecursion(profile, shown, ranges) {
   const nodeOnWay = new Int32Array(profile.header.functions.length + profile.header.modules.length);
   for (const [first, end] of ranges) {
     for (let n = first; n <= end; n++) {
+      if (n % STEP_NODES === 0) yield;
       const above = outer[parent[n]];
       // What an inner call calls is elsewhere on the way than what comes after.
       for (let at = above; way[depth[at]] !== at; at = outer[parent[at]]) {
@@ -110,6 +114,7 @@ function withoutRecursion(profile, shown, ranges) {
   }
   const sizes = new Int32Array(size);
   for (let n = size - 1; n > 0; n--) {
+    if (n % STEP_NODES === 0) yield;
     if (outer[n] === n) sizes[outer[parent[n]]] += sizes[n] += 1;
   }
   const count = sizes[0] + 1;
@@ -126,6 +131,7 @@ function withoutRecursion(profile, shown, ranges) {
   const next = depth;
   next[0] = 1;
   for (let n = 1; n < size; n++) {
+    if (n % STEP_NODES === 0) yield;
     if (outer[n] === n) {
       const caller = outer[parent[n]];
       const to = next[caller];
@@ -250,8 +256,8 @@ class GrowingTree {
 }
 
 /**
- * The paths without recursion that were made last of each profile.
- * @type {WeakMap<Profile, {key: string, nodes: Nodes}>}
+ * The paths without recursion that were made last of each profile, or are being made.
+ * @type {WeakMap<Profile, {key: string, steps: Generator<undefined, Nodes>, nodes: Nodes | null}>}
  */
 const lastCollapsed = new WeakMap();
 
@@ -285,14 +291,11 @@ export class CalleeTree extends GrowingTree {
     this.samples = starts ? samples.filter((sample) => this.isFocused?.[profile.node[sample]] === 1) : samples;
     /** @type {Nodes} */
     this.base = profile;
+    this.transforms = JSON.stringify(transforms);
     if (collapsesRecursion) {
-      const key = JSON.stringify(transforms);
-      let last = lastCollapsed.get(profile);
-      if (last?.key !== key) {
-        last = { key, nodes: withoutRecursion(profile, this.shown, this.ranges) };
-        lastCollapsed.set(profile, last);
-      }
-      this.base = last.nodes;
+      let nodes = null;
+      while (!nodes) nodes = this.stepTowardsCollapsed();
+      this.base = nodes;
       this.ranges = [[1, this.base.parent.length - 1]];
     }
     let weights = lastWeights.get(this.samples);
@@ -315,6 +318,16 @@ export class CalleeTree extends GrowingTree {
     /** For each function, its group while callees are grouped. */
     this.groups = new Int32Array(header.functions.length + header.modules.length).fill(-1);
     this.begin(this.before[this.before.length - 1]);
+  }
+
+  /** Does a step of the work for a tree without recursion, of which this is the other. Returns its nodes after the last. */
+  stepTowardsCollapsed() {
+    let last = lastCollapsed.get(this.profile);
+    if (last?.key !== this.transforms) {
+      last = { key: this.transforms, steps: withoutRecursion(this.profile, this.shown, this.ranges), nodes: null };
+      lastCollapsed.set(this.profile, last);
+    }
+    return (last.nodes ??= last.steps.next().value ?? null);
   }
 
   /**
