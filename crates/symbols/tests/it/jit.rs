@@ -39,8 +39,14 @@ fn end(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
+/// All of Node's own scripts are compiled. Without the last option, that depends on the machine.
 fn jitdump(folder: &Path) -> PathBuf {
-    let child = node(folder, &["--perf-prof", "--perf-prof-unwinding-info"]);
+    let options = [
+        "--perf-prof",
+        "--perf-prof-unwinding-info",
+        "--always-sparkplug",
+    ];
+    let child = node(folder, &options);
     let path = folder.join(format!("jit-{}.dump", child.id()));
     end(child);
     path
