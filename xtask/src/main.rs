@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
@@ -196,7 +198,16 @@ fn run() -> Result<ExitCode, Error> {
 
 /// Runs the tests that `test` leaves out, as root; returns whether they passed.
 fn root_tests() -> Result<bool, Error> {
+    let is_root = packages::is_root()?;
     let mut command = Command::new(cargo());
+    if !is_root {
+        // cargo stays this user's; it starts the test programs by sudo, whose own PATH lacks rustup's.
+        let path = env::var("PATH")?;
+        let runner = ["sudo", "--preserve-env", "env", &format!("PATH={path}")];
+        command
+            .arg("--config")
+            .arg(format!("target.x86_64-unknown-linux-gnu.runner={runner:?}"));
+    }
     command.args([
         "test",
         "--workspace",
@@ -205,12 +216,23 @@ fn root_tests() -> Result<bool, Error> {
         "--",
         "--ignored",
     ]);
-    if !packages::is_root()? {
-        // cargo stays this user's; it starts the test programs by sudo.
-        let runner = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
-        command.env(runner, "sudo --preserve-env");
+    let has_passed = command.status()?.success();
+    if !is_root {
+        give_back()?;
     }
-    Ok(command.status()?.success())
+    Ok(has_passed)
+}
+
+/// Makes what root has built and written this user's again: else, the next tests could not write there.
+fn give_back() -> Result<(), Error> {
+    let target = shared_objects::target_folder()?;
+    let owner = fs::metadata(&target)?;
+    debian::run(
+        Command::new("sudo")
+            .args(["chown", "--recursive", "--from=0"])
+            .arg(format!("{}:{}", owner.uid(), owner.gid()))
+            .args(["debug", "tmp"].map(|folder| target.join(folder))),
+    )
 }
 
 /// Runs the test `soak` for longer; returns whether it passed.

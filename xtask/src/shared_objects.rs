@@ -421,7 +421,11 @@ impl Build {
 }
 
 /// The folder that cargo builds in.
-pub(crate) fn target_folder() -> Result<PathBuf, Error> {
+///
+/// # Errors
+///
+/// The current folder is unknown.
+pub fn target_folder() -> Result<PathBuf, Error> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let root = root.ok_or("no workspace")?;
     let target = std::env::var_os("CARGO_TARGET_DIR");

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -251,7 +252,9 @@ fn store_for(program: &TestProgram) -> Store {
 }
 
 fn store_with(paths: &[&Path]) -> Store {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-tables");
+    // A cache is its owner's, and some of these tests run as another user than the rest.
+    let owner = fs::metadata("/proc/self").unwrap().uid();
+    let folder = std::env::temp_dir().join(format!("unspool-kernel-tables-{owner}"));
     let store = Store::new(None, Some(folder.into()), None);
     let libraries = [
         Path::new("/lib/x86_64-linux-gnu/libc.so.6"),
