@@ -56,6 +56,11 @@ pub enum EventNameError {
              instructions, cache-misses, branch-misses, a tracepoint as sched:sched_switch, or rNNNN for a processor's own"
     )]
     Name(String),
+    /// It is a list of events.
+    #[error(
+        "{0:?} is a list of events, and a recording has one: record each by itself, with -e and -o"
+    )]
+    List(String),
     /// A tracepoint could not be found.
     #[error(
         "cannot find the tracepoint {name}: {path} cannot be read: {}",
@@ -77,7 +82,7 @@ impl EventNameError {
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
             EventNameError::Tracepoint { source, .. } => Some(tracefs_remedy(source)),
-            EventNameError::Name(_) => None,
+            EventNameError::Name(_) | EventNameError::List(_) => None,
         }
     }
 }
@@ -332,6 +337,11 @@ impl FromStr for PerfEvent {
     type Err = EventNameError;
 
     fn from_str(name: &str) -> Result<PerfEvent, EventNameError> {
+        // Commas within slashes separate the terms of one event.
+        let is_list = name.split('/').step_by(2).any(|part| part.contains(','));
+        if is_list {
+            return Err(EventNameError::List(name.to_owned()));
+        }
         if let Some((_, kind, config)) = EVENT_NAMES.iter().find(|(known, ..)| *known == name) {
             return Ok(PerfEvent::named(name, *kind, (*config).into()));
         }
@@ -353,5 +363,22 @@ impl FromStr for PerfEvent {
             .and_then(|digits| u64::from_str_radix(digits, 16).ok());
         let config = raw.ok_or_else(|| EventNameError::Name(name.to_owned()))?;
         Ok(PerfEvent::named(name, abi::PERF_TYPE_RAW, config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EventNameError, PerfEvent};
+
+    /// perf takes several events, of which some have commas of their own.
+    #[test]
+    fn lists_are_refused_as_lists() {
+        for list in ["cycles,faults", "cycles,", "cpu/event=0x3c,umask=0/,faults"] {
+            let error = list.parse::<PerfEvent>();
+            assert!(matches!(error, Err(EventNameError::List(_))), "{error:?}");
+        }
+        let error = "cpu/event=0x3c,umask=0/u".parse::<PerfEvent>();
+        assert!(matches!(error, Err(EventNameError::Name(_))), "{error:?}");
+        assert!("faults".parse::<PerfEvent>().is_ok());
     }
 }

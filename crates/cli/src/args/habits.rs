@@ -93,6 +93,11 @@ pub(crate) fn explain(error: &mut clap::Error) {
                 "`--by` chooses what is listed: function, module, thread, process; `--sort` its order"
             })
         }
+        ErrorKind::ArgumentConflict => {
+            let is_event = |kind| context(kind) == Some("--event <EVENT>");
+            (is_event(ContextKind::InvalidArg) && is_event(ContextKind::PriorArg))
+                .then_some("a recording has one event: record each by itself, with -e and -o")
+        }
         _ => None,
     };
     if let Some(tip) = tip {

@@ -9,6 +9,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use unspool_elf::{ElfFile, ElfKind};
 
+use super::profiles::{FileForm as _, ReportFormat};
 use super::{Format, TableFormArg, parse_count, parse_seconds};
 
 /// Record where a program spends its time.
@@ -87,7 +88,7 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,
     /// Write the profile to FILE. An existing one is moved to FILE.old.
-    #[arg(short, long, value_name = "FILE", default_value = "unspool.prof", value_parser = PathBufValueParser::new().try_map(file))]
+    #[arg(short, long, value_name = "FILE", default_value = "unspool.prof", value_parser = PathBufValueParser::new().try_map(profile))]
     pub(crate) output: PathBuf,
     /// Show the heaviest functions and threads on the terminal while recording.
     ///
@@ -223,10 +224,11 @@ pub(crate) struct ScriptArgs {
     /// perf's spelling of FILE.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) input: Option<PathBuf>,
-    /// Print these fields: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, args.
+    /// Print these fields: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, srcline,
+    /// args.
     ///
-    /// With signs, they change the usual fields: `+pid,-period`. The usual ones are all except pid
-    /// and args.
+    /// With signs, they change the usual fields: `+pid,-period`. The usual ones are all except pid,
+    /// srcline and args.
     #[arg(
         short = 'F',
         long,
@@ -287,6 +289,8 @@ pub(crate) enum ScriptField {
     Sym,
     Symoff,
     Dso,
+    /// The source line of a frame, below it.
+    Srcline,
     /// The arguments of functions below their frames, if recorded.
     Args,
 }
@@ -416,6 +420,19 @@ fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
         Err("a recording needs a file name")
     } else {
         Ok(path)
+    }
+}
+
+/// The name of a profile, and not of a form that `report` makes of one.
+fn profile(path: PathBuf) -> Result<PathBuf, String> {
+    let path = file(path)?;
+    let name = path.to_string_lossy();
+    let mut forms = ReportFormat::ENDINGS.iter();
+    match forms.find_map(|(ending, _)| name.strip_suffix(ending)) {
+        Some(stem) => Err(format!(
+            "`record` writes a profile, and `report` other forms of it: `unspool record -o {stem}.prof CMD`, then `unspool report -o {name} {stem}.prof`"
+        )),
+        None => Ok(path),
     }
 }
 

@@ -213,6 +213,12 @@ fn prepared(args: &RecordArgs, options: RecordOptions) -> Result<Recording, Reco
     }
 }
 
+/// Whether that is an argument of perf's `--call-graph`.
+fn is_call_graph(word: &str) -> bool {
+    let kind = word.split(',').next().unwrap_or_default();
+    matches!(kind, "fp" | "dwarf" | "lbr")
+}
+
 /// Reports why a command was not run, as shells do.
 fn not_launched(args: &RecordArgs, error: io::Error) -> ExitCode {
     let program = args.cmd.first().map(|name| name.to_string_lossy());
@@ -220,6 +226,9 @@ fn not_launched(args: &RecordArgs, error: io::Error) -> ExitCode {
     let error = super::launch_error(&program, error);
     let remedy = match program.parse::<u32>() {
         Ok(pid) => Some(format!("`unspool record -p {pid}` records a process")),
+        Err(_) if args.with_stacks && is_call_graph(&program) => Some(format!(
+            "-g has no argument, so {program} is taken for the command: leave it out: every sample has its stack"
+        )),
         Err(_) => super::launch_remedy(&program, &error),
     };
     let remedy = remedy.map_or_else(String::new, |remedy| format!(": {remedy}"));

@@ -121,12 +121,25 @@ impl RecordingFormat {
         match start {
             PERF | BIG_ENDIAN => Ok(RecordingFormat::Perf),
             start if start == unspool_profile::MAGIC => Ok(RecordingFormat::Unspool),
-            start => anyhow::bail!(
-                "neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"",
-                start.escape_ascii()
-            ),
+            start => {
+                let remedy = if is_text(start) {
+                    ": if `perf script` printed this text, name the recording itself (perf.data)"
+                } else {
+                    ""
+                };
+                anyhow::bail!(
+                    "neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"{remedy}",
+                    start.escape_ascii()
+                )
+            }
         }
     }
+}
+
+/// Whether a file that begins so is text.
+fn is_text(start: &[u8]) -> bool {
+    let is_printable = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    !start.is_empty() && start.iter().all(is_printable)
 }
 
 fn say_ending(path: &Path, profile: &Profile) {

@@ -120,6 +120,7 @@ fn field_mut(fields: &mut ScriptFields, field: ScriptField) -> &mut bool {
         ScriptField::Sym => &mut fields.symbol,
         ScriptField::Symoff => &mut fields.offset,
         ScriptField::Dso => &mut fields.dso,
+        ScriptField::Srcline => &mut fields.source_line,
         ScriptField::Args => &mut fields.args,
     }
 }

@@ -578,6 +578,42 @@ fn recordings_that_cannot_be() {
     let output = command.args(["record", "app"]).current_dir(&here).output();
     let said = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(said.ends_with(": ./app is in this folder\n"), "{said}");
+    // What perf takes, or does not take either.
+    let explained: [(&[&str], u8, &str); 5] = [
+        (
+            &["-g", "dwarf,8192", "true"],
+            127,
+            "so dwarf,8192 is taken for the command: leave it out",
+        ),
+        (
+            &["-o", "x.svg", "true"],
+            2,
+            "`unspool report -o x.svg x.prof`",
+        ),
+        (
+            &["-o", "a/x.pb.gz", "true"],
+            2,
+            "`unspool report -o a/x.pb.gz a/x.prof`",
+        ),
+        (
+            &["-e", "page-faults", "true"],
+            2,
+            "a recording has one event",
+        ),
+        (&["--", "fp", "true"], 127, "cannot run fp: No such file"),
+    ];
+    for (arguments, status, meant) in explained {
+        let (output, said) = typed(&here, arguments);
+        assert_eq!(output.status.code(), Some(status.into()), "{said}");
+        assert!(said.contains(meant), "{said}");
+        assert_eq!(
+            said.contains("-g has no argument"),
+            arguments[0] == "-g",
+            "{said}"
+        );
+        assert!(output.stdout.is_empty());
+    }
+    assert!(!here.join("x.svg").exists());
 }
 
 /// With `-p`, a command says how long; its status is passed on.
@@ -600,6 +636,13 @@ fn a_process_for_as_long_as_a_command_runs() {
         .map(|process| process.pid)
         .collect();
     assert_eq!(processes, [target.id()]);
+    // Without a command, the report names the process.
+    let mut report = unspool();
+    let report = report.arg("report").current_dir(&folder).succeed();
+    assert!(
+        report.starts_with(&format!("sh ({pid}): cpu-clock")),
+        "{report}"
+    );
     assert!(profile.samples().len() > 20 && profile.meta().command.is_empty());
 }
 

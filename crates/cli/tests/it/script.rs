@@ -446,6 +446,26 @@ fn inlined_functions_come_first() {
         &["--call-graph", "dwarf"],
         &[path.to_str().unwrap()],
     );
+    // Each function's source line is below it.
+    let lines = |text: String| -> Vec<String> {
+        let innermost = |sample: &str| {
+            sample
+                .lines()
+                .nth(2)
+                .is_some_and(|line| line.starts_with("  inlined.c:"))
+        };
+        let samples = text.split("\n\n").filter(|sample| innermost(sample));
+        let own = samples.map(|sample| sample.lines().skip(1).take(8).collect::<Vec<_>>());
+        own.map(|lines| lines.join("\n")).collect()
+    };
+    for options in [
+        &["-F", "+srcline"][..],
+        &["--no-inline", "-F", "comm,ip,sym,dso,srcline"],
+    ] {
+        let printed = lines(ours(options, &file));
+        assert!(printed.len() > 10, "{printed:?}");
+        assert_eq!(printed, lines(perf(options, &file)));
+    }
     let (theirs, ours) = (perf(&[], &file), ours(&[], &file));
     let tops = |text: &str| -> Vec<Vec<String>> {
         let samples = samples(text);

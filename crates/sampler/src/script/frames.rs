@@ -14,7 +14,7 @@ use unspool_symbols::{
     PerfMap, SymbolRequest, Symbolizer,
 };
 
-use super::digits::hexadecimal;
+use super::digits::{decimal, hexadecimal};
 use super::text::ScriptFields;
 use crate::ProcessSpace;
 
@@ -262,6 +262,8 @@ impl FrameTexts {
 struct NameSources<'f> {
     frames: &'f FrameSet,
     fields: ScriptFields,
+    /// Whether inlined functions are written.
+    detail: NameDetail,
     files: AddressNames,
     kernel: Option<KernelSymbols>,
     jit: HashMap<u32, PerfMap>,
@@ -274,11 +276,12 @@ impl<'f> NameSources<'f> {
         fields: ScriptFields,
         notice: &mut dyn FnMut(&dyn Display),
     ) -> Self {
-        let files = frames.files.iter().filter(|_| fields.symbol);
+        let has_names = fields.symbol || fields.source_line;
+        let files = frames.files.iter().filter(|_| has_names);
         let mut requests: Vec<_> = files.map(request).collect();
         let mut jit = HashMap::new();
         let mut kernel = Vec::new();
-        let asked = frames.frames.iter().filter(|_| fields.symbol);
+        let asked = frames.frames.iter().filter(|_| has_names);
         for frame in asked {
             match frame.frame_name {
                 FrameName::File(file, address) => {
@@ -294,7 +297,12 @@ impl<'f> NameSources<'f> {
                 FrameName::Recorded(..) | FrameName::Nothing => {}
             }
         }
-        let files = Symbolizer::new(ModuleFinder::from_environment(), detail)
+        let looked_up = if fields.source_line {
+            NameDetail::Lines
+        } else {
+            detail
+        };
+        let files = Symbolizer::new(ModuleFinder::from_environment(), looked_up)
             .with_signature(SignatureDetail::NameOnly)
             .with_preference(Preference::Perf)
             .look_up(requests);
@@ -309,6 +317,7 @@ impl<'f> NameSources<'f> {
         NameSources {
             frames,
             fields,
+            detail,
             files,
             kernel,
             jit: jit
@@ -330,19 +339,28 @@ impl<'f> NameSources<'f> {
                 let name = self.files.get(file, address);
                 let function = name.and_then(|name| name.symbol);
                 let offset = function.map(|function| address.0.wrapping_sub(function.address.0));
-                let all = name.map(|name| name.debug_frames());
-                let inlined = all.map_or(0, |all| all.len().saturating_sub(1));
-                if frame.address_kind != AddressKind::Runtime {
-                    let all = name.into_iter().flat_map(|name| name.debug_frames());
-                    for called in all.take(inlined) {
-                        let symbol = called.function.unwrap_or(UNKNOWN);
-                        self.line(out, frame, Some(symbol), offset, None);
+                let mut calls = name.into_iter().flat_map(|name| name.debug_frames());
+                let inlined = name.map_or(0, |name| name.debug_frames().len().saturating_sub(1));
+                if self.detail == NameDetail::Lines && frame.address_kind != AddressKind::Runtime {
+                    for called in calls.by_ref().take(inlined) {
+                        let function = FrameFunction {
+                            symbol: Some(called.function.unwrap_or(UNKNOWN)),
+                            offset,
+                            dso: None,
+                            source: called.file.zip(called.line),
+                        };
+                        self.line(out, frame, function);
                         out.push(b'\t');
                     }
                 }
                 let outer = name.and_then(|name| name.frames().last()?.function);
-                let symbol = function.map(|function| function.name).or(outer);
-                self.line(out, frame, symbol, offset, Some(dso));
+                let function = FrameFunction {
+                    symbol: function.map(|function| function.name).or(outer),
+                    offset,
+                    dso: Some(dso),
+                    source: calls.next().and_then(|own| own.file.zip(own.line)),
+                };
+                self.line(out, frame, function);
             }
             FrameName::Kernel(address) => {
                 let symbol = self.kernel.as_ref().and_then(|kernel| kernel.get(address));
@@ -351,31 +369,30 @@ impl<'f> NameSources<'f> {
                 let module = module.map(|module| format!("[{module}]"));
                 let dso = module.as_ref().map_or(dso, |module| module.as_bytes());
                 let symbol = symbol.map(|symbol| symbol.name);
-                self.line(out, frame, symbol, offset, Some(dso));
+                self.line(out, frame, FrameFunction::new(symbol, offset, dso));
             }
             FrameName::Jit(pid, address) => {
                 let symbol = self.jit.get(&pid).and_then(|map| map.get(address));
                 let offset = symbol.as_ref().map(|symbol| address.0 - symbol.address.0);
                 let symbol = symbol.as_ref().map(|symbol| symbol.name);
-                self.line(out, frame, symbol, offset, Some(dso));
+                self.line(out, frame, FrameFunction::new(symbol, offset, dso));
             }
             FrameName::Recorded(name, offset) => {
                 let symbol = self.frames.names.get(name).map(String::as_str);
-                self.line(out, frame, symbol, Some(offset), Some(dso));
+                self.line(out, frame, FrameFunction::new(symbol, Some(offset), dso));
             }
-            FrameName::Nothing => self.line(out, frame, None, None, Some(dso)),
+            FrameName::Nothing => self.line(out, frame, FrameFunction::new(None, None, dso)),
         }
     }
 
-    /// Writes one line; without a file, for an inlined function.
-    fn line(
-        &self,
-        out: &mut Vec<u8>,
-        frame: &ScriptFrame,
-        symbol: Option<&str>,
-        offset: Option<u64>,
-        dso: Option<&[u8]>,
-    ) {
+    /// Writes a function of a frame: a line, and a second one for its source line.
+    fn line(&self, out: &mut Vec<u8>, frame: &ScriptFrame, function: FrameFunction<'_>) {
+        let FrameFunction {
+            symbol,
+            offset,
+            dso,
+            source,
+        } = function;
         hexadecimal(out, frame.address, 16);
         if self.fields.symbol {
             out.push(b' ');
@@ -389,16 +406,44 @@ impl<'f> NameSources<'f> {
                 );
             }
         }
-        match dso {
-            Some(dso) if self.fields.dso => {
-                out.extend(b" (");
-                out.extend_from_slice(&escape_bytes(dso));
-                out.push(b')');
-            }
-            Some(_) => {}
-            None => out.extend(b" (inlined)"),
+        if let Some(dso) = dso.filter(|_| self.fields.dso) {
+            out.extend(b" (");
+            out.extend_from_slice(&escape_bytes(dso));
+            out.push(b')');
+        }
+        if self.fields.source_line {
+            let (file, line) = source.unwrap_or(("??", 0));
+            let name = file.rsplit('/').next().unwrap_or(file);
+            out.extend(b"\n  ");
+            out.extend_from_slice(&escape_bytes(name.as_bytes()));
+            out.push(b':');
+            decimal(out, line.into(), 0);
+        }
+        if dso.is_none() {
+            out.extend(b" (inlined)");
         }
         out.push(b'\n');
+    }
+}
+
+/// A function of a frame.
+struct FrameFunction<'f> {
+    symbol: Option<&'f str>,
+    offset: Option<u64>,
+    /// Its file; `None` for an inlined function.
+    dso: Option<&'f [u8]>,
+    /// Its source file, and the line there.
+    source: Option<(&'f str, u32)>,
+}
+
+impl<'f> FrameFunction<'f> {
+    fn new(symbol: Option<&'f str>, offset: Option<u64>, dso: &'f [u8]) -> FrameFunction<'f> {
+        FrameFunction {
+            symbol,
+            offset,
+            dso: Some(dso),
+            source: None,
+        }
     }
 }
 

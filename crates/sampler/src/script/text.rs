@@ -37,6 +37,8 @@ pub struct ScriptFields {
     pub offset: bool,
     /// The files of frames.
     pub dso: bool,
+    /// The source lines of frames (`srcline`), each on a line of its own.
+    pub source_line: bool,
     /// The arguments of functions, where a profile has them.
     pub args: bool,
 }
@@ -55,6 +57,7 @@ impl ScriptFields {
         symbol: true,
         offset: true,
         dso: true,
+        source_line: false,
         args: false,
     };
 }
