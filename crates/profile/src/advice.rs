@@ -63,9 +63,24 @@ impl Completeness {
         })
     }
 
+    /// Advice on an interpreter that most samples are in, if it can make its functions frames.
+    /// `None` if it seems to do so.
+    #[must_use]
+    pub fn interpreter_advice(&self) -> Option<String> {
+        let stacks = self.stacks();
+        let (runtime, samples) = self.runtimes.iter().max_by_key(|(_, samples)| **samples)?;
+        let option = runtime.functions_option().filter(|_| {
+            !self.has_generated_code && u128::from(*samples) * 2 > u128::from(stacks)
+        })?;
+        let (share, name) = (share(*samples, stacks), runtime.name());
+        Some(format!(
+            "{share} of stacks are within {name}'s interpreter: {option} shows {name}'s functions by name"
+        ))
+    }
+
     /// The options of the runtimes that were found, in parentheses.
     fn options(&self, option: impl Fn(Runtime) -> Option<&'static str>) -> String {
-        let found = self.runtimes.iter().filter_map(|runtime| {
+        let found = self.runtimes.keys().filter_map(|runtime| {
             let option = option(*runtime)?;
             Some(format!("{}: {option}", runtime.name()))
         });

@@ -349,9 +349,44 @@ impl CallTree {
         ))
     }
 
+    /// The same tree, in which a function has one node below its parent, however its frames were
+    /// found. Its mark is that of the most certain of them.
+    #[must_use]
+    pub fn merged(self) -> CallTree {
+        let mut paths = self.0.into_paths();
+        unite_marks(&mut paths);
+        CallTree(PathTree::new(paths))
+    }
+
     /// The root; its weight is that of all samples.
     #[must_use]
     pub fn root(&self) -> CallNode<'_> {
         CallNode::new(self.0.root())
+    }
+}
+
+/// Gives equal functions that all paths reach in the same way the mark of the most certain one.
+fn unite_marks(paths: &mut [WeightedPath<StackFunction, 1>]) {
+    fn functions(path: &[StackFunction]) -> impl Iterator<Item = FunctionId> {
+        path.iter().map(|step| step.function)
+    }
+    fn unite(into: &mut [StackFunction], from: &[StackFunction]) {
+        let pairs = into.iter_mut().zip(from);
+        for (own, other) in pairs.take_while(|(own, other)| own.function == other.function) {
+            own.mark = own.mark.min(other.mark);
+        }
+    }
+    paths.sort_unstable_by(|a, b| functions(&a.steps).cmp(functions(&b.steps)));
+    // Paths with a common start are neighbours: the last of them gets the most certain marks of
+    // all, and passes them back.
+    for last in 1..paths.len() {
+        if let Some([.., before, path]) = paths.get_mut(..=last) {
+            unite(&mut path.steps, &before.steps);
+        }
+    }
+    for last in (1..paths.len()).rev() {
+        if let Some([.., before, path]) = paths.get_mut(..=last) {
+            unite(&mut before.steps, &path.steps);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! How many stacks reach their root, and why others do not.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use crate::intern::FastMap;
 use crate::model::{
-    CodeLocation, FrameEvidence, FrameId, Meta, ModuleId, Profile, ProfileFrame, ProfileModule,
-    ProfileRate, ProfileSample, StackEnd,
+    CodeLocation, FrameEvidence, FrameId, Meta, ModuleId, ModuleKind, Profile, ProfileFrame,
+    ProfileModule, ProfileRate, ProfileSample, StackEnd,
 };
 use crate::runtime::Runtime;
 use crate::stacks::{StackId, Stacks};
@@ -38,8 +38,11 @@ pub struct Completeness {
     pub is_of_perf: bool,
     /// The sampling rate.
     pub rate: ProfileRate,
-    /// The runtimes that frames are of.
-    pub runtimes: BTreeSet<Runtime>,
+    /// The runtimes that frames are of, each with the number of samples whose innermost frame
+    /// outside the kernel is in its files.
+    pub runtimes: BTreeMap<Runtime, u64>,
+    /// Whether frames are in code that a program made at run time.
+    pub has_generated_code: bool,
 }
 
 /// Stacks that end for the same reason in the same code.
@@ -146,7 +149,8 @@ impl Completeness {
 #[derive(Debug, Clone, Copy)]
 pub struct CompletenessSummary<'a>(&'a Completeness);
 
-/// The start of that line, without reasons and numbers: "99.97 % of 17,535 stacks are complete".
+/// The start of that line, without reasons and numbers: "99.97 % of 17,535 stacks are complete", and
+/// how many of them are so by spliced frames.
 #[derive(Debug, Clone, Copy)]
 pub struct Headline<'a>(&'a Completeness);
 
@@ -154,26 +158,22 @@ impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = self.0;
         let stacks = of.stacks();
-        match stacks {
-            0 => write!(f, "no stacks of programs")?,
-            1 => write!(f, "{} of 1 stack is complete", share(of.complete, 1))?,
-            _ => {
-                let complete = share(of.complete, stacks);
-                write!(
-                    f,
-                    "{complete} of {} stacks are complete",
-                    GroupedDigits(stacks)
-                )?;
-            }
+        let (count, are) = match stacks {
+            0 => return f.write_str("no stacks of programs"),
+            1 => ("1 stack".to_owned(), "is"),
+            _ => (format!("{} stacks", GroupedDigits(stacks)), "are"),
+        };
+        let complete = share(of.complete + of.spliced, stacks);
+        write!(f, "{complete} of {count} {are} complete")?;
+        if of.spliced == 0 {
+            return Ok(());
         }
-        if of.spliced > 0 {
-            let spliced = share(of.spliced, stacks);
-            write!(
-                f,
-                ", {spliced} more by frames spliced in beyond the copied stack"
-            )?;
-        }
-        Ok(())
+        let [direct, spliced] = [of.complete, of.spliced].map(|part| share(part, stacks));
+        write!(
+            f,
+            ": {direct} directly, {spliced} by outer frames spliced in ([s]), because the copied \
+             stack was too short"
+        )
     }
 }
 
@@ -289,6 +289,8 @@ pub(crate) struct CompletenessCounter {
     all: Completeness,
     /// By the index of the evidence.
     frames: [u64; FrameEvidence::ALL.len()],
+    /// The samples by the module of their innermost frame outside the kernel.
+    innermost: HashMap<ModuleId, u64>,
     /// The incomplete stacks, by their last frame.
     ends: HashMap<(StackEnd, Option<FrameId>), u64>,
 }
@@ -303,7 +305,8 @@ impl CompletenessCounter {
         end: StackEnd,
         samples: u64,
     ) {
-        let (mut is_spliced, mut is_guessed, mut outermost) = (false, false, None);
+        let (mut is_spliced, mut is_guessed) = (false, false);
+        let (mut innermost, mut outermost) = (None, None);
         for id in stacks.frames(stack) {
             let Some(frame) = frames.get(id.0 as usize) else {
                 continue;
@@ -313,7 +316,13 @@ impl CompletenessCounter {
             }
             is_spliced |= frame.evidence == FrameEvidence::Spliced;
             is_guessed |= frame.evidence.is_guess();
+            if frame.evidence != FrameEvidence::Kernel {
+                innermost.get_or_insert(frame);
+            }
             outermost = Some(id);
+        }
+        if let Some(module) = innermost.and_then(ProfileFrame::module) {
+            *self.innermost.entry(module).or_default() += samples;
         }
         match end {
             StackEnd::KernelThread => self.all.kernel_threads += samples,
@@ -343,10 +352,20 @@ impl CompletenessCounter {
     ) -> Completeness {
         let kinds = FrameEvidence::ALL.iter().copied().zip(self.frames);
         let modules: HashSet<ModuleId> = frames.iter().filter_map(ProfileFrame::module).collect();
-        let paths = modules.into_iter().filter_map(&module);
-        let runtimes = paths.filter_map(|module| Runtime::from_path(&module.path));
+        let is_generated = |frame: &ProfileFrame| match frame.module() {
+            Some(id) => module(id).is_some_and(|module| module.kind == ModuleKind::Jit),
+            None => matches!(frame.lookup, CodeLocation::Process(..)),
+        };
+        let mut runtimes = BTreeMap::new();
+        for id in modules {
+            let runtime = module(id).and_then(|module| Runtime::from_path(&module.path));
+            if let Some(runtime) = runtime {
+                *runtimes.entry(runtime).or_default() += self.innermost.get(&id).unwrap_or(&0);
+            }
+        }
         Completeness {
-            runtimes: runtimes.collect(),
+            runtimes,
+            has_generated_code: frames.iter().any(is_generated),
             incomplete: self.by_module(frames, module),
             frames: kinds.filter(|(_, count)| *count > 0).collect(),
             is_of_perf: meta.tool.starts_with("perf "),

@@ -9,9 +9,9 @@ pub mod perf_script;
 pub mod pprof;
 pub mod speedscope;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::model::{CpuState, ProfileSample, WeightUnit};
+use crate::model::{CpuState, Profile, ProfileSample, WeightUnit};
 use crate::names::NamedProfile;
 
 /// The data to write: some samples of a profile.
@@ -42,15 +42,31 @@ impl View<'_> {
         }
     }
 
-    /// The command as typed, except for quotes; the event if there was none.
+    /// The command as typed, except for quotes; without one, the processes.
     #[must_use]
     pub fn title(&self) -> String {
-        let meta = self.named.profile.meta();
-        if meta.command.is_empty() {
-            "what was running".to_owned()
-        } else {
-            meta.command.join(" ")
+        let profile = self.named.profile;
+        match profile.meta().command.as_slice() {
+            [] => title_of_processes(profile),
+            command => command.join(" "),
         }
+    }
+}
+
+/// The names and IDs of the processes; of many, only their number.
+fn title_of_processes(profile: &Profile) -> String {
+    /// The most processes to name.
+    const MAX_NAMES: usize = 3;
+    // A process has one entry for each program that it has run.
+    let names = profile.processes().iter();
+    let names: BTreeMap<u32, &str> = names.map(|own| (own.pid, &*own.name)).collect();
+    match names.len() {
+        0 => "no process".to_owned(),
+        1..=MAX_NAMES => {
+            let names = names.iter().map(|(pid, name)| format!("{name} ({pid})"));
+            names.collect::<Vec<_>>().join(", ")
+        }
+        count => format!("{count} processes"),
     }
 }
 

@@ -18,6 +18,11 @@ impl<T: Copy + Ord, const N: usize> PathTree<T, N> {
         PathTree(paths)
     }
 
+    /// The paths.
+    pub(crate) fn into_paths(self) -> Vec<WeightedPath<T, N>> {
+        self.0
+    }
+
     /// The root of all paths, without steps.
     pub(crate) fn root(&self) -> PathBranch<'_, T, N> {
         PathBranch {

@@ -74,6 +74,15 @@ impl Runtime {
         }
     }
 
+    /// The option with which its interpreter has a frame with a name for each function that it
+    /// interprets.
+    pub(crate) fn functions_option(self) -> Option<&'static str> {
+        match self {
+            Runtime::Python => Some("`python3 -X perf` (Python 3.12 or later)"),
+            _ => None,
+        }
+    }
+
     /// The option or command with which its code has names.
     pub(crate) fn names_option(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::model::{CpuState, Profile, ProfileProcess, ProfileSample, ProfileThread, Time};
 use crate::names::NamedProfile;
+use crate::wait::{WaitReason, WaitReasons};
 
 /// A selection of samples: those that pass all conditions.
 #[derive(Default)]
@@ -16,6 +17,8 @@ pub struct Selection<'a> {
     pub time: Option<Range<Time>>,
     /// On-CPU or off-CPU samples.
     pub state: Option<CpuState>,
+    /// Samples of threads that wait for one of these; all if empty.
+    pub waits: Vec<WaitReason>,
     /// Samples with a frame in a module whose name, without folders, passes this.
     pub module: Option<NamePredicate<'a>>,
     /// Samples with a frame in a function whose name passes this.
@@ -39,6 +42,7 @@ impl Selection<'_> {
         let thread = |thread: &ProfileThread| self.is_meant(profile, thread);
         let threads: Vec<bool> = profile.threads().iter().map(thread).collect();
         let stacks = self.stacks(named);
+        let waits = (!self.waits.is_empty()).then(|| WaitReasons::new(named));
         let is_meant = |sample: &&ProfileSample| {
             let in_time = self.time.as_ref().is_none_or(|t| t.contains(&sample.time));
             let in_state = self.state.is_none_or(|state| state == sample.state);
@@ -46,7 +50,11 @@ impl Selection<'_> {
             let in_stack = stacks
                 .as_ref()
                 .is_none_or(|stacks| stacks.get(sample.stack.0 as usize) == Some(&[true, true]));
-            in_time && in_state && in_thread && in_stack
+            let in_wait = || {
+                let reason = waits.as_ref().map(|waits| waits.get(sample));
+                reason.is_none_or(|reason| reason.is_some_and(|it| self.waits.contains(&it)))
+            };
+            in_time && in_state && in_thread && in_stack && in_wait()
         };
         profile.samples().iter().filter(is_meant).collect()
     }

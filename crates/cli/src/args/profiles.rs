@@ -12,12 +12,13 @@ use super::{parse_count, parse_seconds};
 /// Show where a recorded program spent its time: a list of functions, and a call tree.
 ///
 /// Takes profiles of `unspool record` and recordings of `perf record`, whose stacks are unwound
-/// first. Without FILE, it takes unspool.prof in this folder, or else perf.data.
+/// first; not the text that `perf script` prints of them. Without FILE, it takes unspool.prof in this folder, or else perf.data.
 ///
 /// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of
 /// samples with this function innermost. `total` is the weight of samples with this function
 /// anywhere in the stack. A name ending in `_[g]` is a guessed frame, and in `_[s]` a frame spliced
-/// in from another sample. In lists, `~` marks a total that such frames contribute to.
+/// in from another sample. In the text's tree, only such frames are at that place. In lists, `~`
+/// marks a total that they contribute to.
 ///
 /// Names come from the files that were recorded, or their debug files. Debugging information (-g)
 /// adds inlined functions, and source lines: for --source, --disasm, and the forms `html`, `firefox`
@@ -31,6 +32,7 @@ Examples:
   unspool report --by thread --sort total
   unspool report --function '^malloc$' --tree callers
   unspool report --around malloc                   who calls it, and what it calls
+  unspool report --wait lock,disk                  only waits for locks and disks
   unspool report --source main                     its source lines, with their samples
   unspool report --disasm main                     its instructions, with their samples
   unspool report --since 2 --until 3.5             a part of the recording, in seconds
@@ -225,6 +227,9 @@ pub(crate) struct Filters {
     /// Only samples taken on a CPU, or off it.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) state: OnOff,
+    /// Only samples of threads that wait for this, as `--by wait` lists it.
+    #[arg(long, value_enum, value_name = "WAIT,...", value_delimiter = ',')]
+    pub(crate) wait: Vec<WaitArg>,
     /// Show functions only: no source lines, no inlined functions.
     #[arg(long, alias = "no-inline")]
     pub(crate) no_lines: bool,
@@ -254,7 +259,7 @@ pub(crate) enum ReportFormat {
     Firefox,
     /// For speedscope (speedscope.app).
     Speedscope,
-    /// The text that `perf script` prints.
+    /// The text of `perf script`, as `unspool script` prints it, for FlameGraph's and others' tools.
     PerfScript,
 }
 
@@ -305,6 +310,27 @@ pub(crate) enum OnOff {
     On,
     /// Off it: blocked, or waiting for a CPU.
     Off,
+}
+
+/// What a thread off its CPU waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitArg {
+    #[value(alias = "futex")]
+    Lock,
+    #[value(alias = "time")]
+    Sleep,
+    #[value(alias = "poll")]
+    Events,
+    Pipe,
+    Socket,
+    Terminal,
+    #[value(alias = "io")]
+    Disk,
+    Memory,
+    Process,
+    Signal,
+    Cpu,
+    Unknown,
 }
 
 /// Show how the weights of functions differ between two profiles.

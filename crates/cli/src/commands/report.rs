@@ -12,12 +12,12 @@ use unspool_profile::output::flamegraph::{self, FlameGraph};
 use unspool_profile::output::{View, firefox, folded, html, perf_script, pprof, speedscope};
 use unspool_profile::{
     CodeLimits, CpuState, FunctionId, NamedProfile, Profile, ProfileFunction, ProfileNames,
-    SampledCode, Selection, Time, archive,
+    SampledCode, Selection, Time, WaitReason, archive,
 };
 
 use crate::args::profiles::{
     FileForm, Filters, OnOff, OutputArgs, ReportArgs, ReportFormat, ReportGroup, SourceArgs,
-    TreeKind,
+    TreeKind, WaitArg,
 };
 use crate::commands;
 use crate::commands::recording::{Recording, named_or_default, status};
@@ -284,8 +284,10 @@ fn selection<'f>(
         state: match filters.state {
             OnOff::On => Some(CpuState::OnCpu),
             OnOff::Off => Some(CpuState::OffCpu),
+            OnOff::Auto if !filters.wait.is_empty() => Some(CpuState::OffCpu),
             OnOff::Auto => state,
         },
+        waits: filters.wait.iter().copied().map(wait_reason).collect(),
         ..Selection::default()
     };
     if let Some(module) = &filters.module {
@@ -296,6 +298,23 @@ fn selection<'f>(
         selection.function = Some(Box::new(move |name| regex.is_match(name)));
     }
     Ok(selection)
+}
+
+fn wait_reason(wait: WaitArg) -> WaitReason {
+    match wait {
+        WaitArg::Lock => WaitReason::Lock,
+        WaitArg::Sleep => WaitReason::Sleep,
+        WaitArg::Events => WaitReason::Events,
+        WaitArg::Pipe => WaitReason::Pipe,
+        WaitArg::Socket => WaitReason::Socket,
+        WaitArg::Terminal => WaitReason::Terminal,
+        WaitArg::Disk => WaitReason::Disk,
+        WaitArg::Memory => WaitReason::Memory,
+        WaitArg::Process => WaitReason::Process,
+        WaitArg::Signal => WaitReason::Signal,
+        WaitArg::Cpu => WaitReason::Cpu,
+        WaitArg::Unknown => WaitReason::Unknown,
+    }
 }
 
 /// The functions of this name: several modules may have one.

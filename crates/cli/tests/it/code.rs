@@ -415,8 +415,34 @@ fn threads_wait_for_what_they_say() {
             "{thread}: {report}"
         );
     }
+    // The filter has their names, and selects by what a sample waits for.
+    let threads = |wait: &str| {
+        let words = [
+            "report",
+            "--by",
+            "thread",
+            "--tree",
+            "none",
+            "--min-percent",
+            "0",
+        ];
+        let report = clean(&[&words[..], &["--wait", wait, profile.to_str().unwrap()]].concat());
+        let is_listed = |name: &&str| report.contains(&format!("  {name} ("));
+        let names = ["lock", "time", "events", "pipe", "socket", "signal"];
+        names.into_iter().filter(is_listed).collect::<Vec<_>>()
+    };
+    assert_eq!(threads("pipe"), ["pipe"]);
+    assert_eq!(threads("socket,signal"), ["socket", "signal"]);
+    let words = ["report", "--wait", "terminal", profile.to_str().unwrap()];
+    let said = String::from_utf8(unspool(&words).stderr).unwrap();
+    assert!(
+        said.contains("no sample passes --wait terminal: `report --by wait`"),
+        "{said}"
+    );
     let (_folder, _, without) = recorded();
-    let output = unspool(&["report", "--by", "wait", &without]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("no sample is off a CPU"), "{said}");
+    for words in [["--by", "wait"], ["--wait", "disk"]] {
+        let output = unspool(&[&["report"], &words[..], &[&*without]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("no sample is off a CPU"), "{said}");
+    }
 }

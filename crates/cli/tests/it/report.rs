@@ -303,6 +303,21 @@ fn what_users_of_perf_type() {
     }
 }
 
+/// An interpreter's functions have names only if it is told to give them frames.
+#[test]
+fn how_functions_of_python_get_names() {
+    let (folder, program, profile) = recorded();
+    let hint = "python3 -X perf";
+    assert!(!clean(&["report", &profile]).contains(hint));
+    // The file's name says what it is.
+    let interpreter = folder.join("python3.99");
+    fs::copy(program, &interpreter).unwrap();
+    let profile = folder.join("python.prof");
+    record(&profile, &interpreter, &STACKS);
+    let report = clean(&["report", profile.to_str().unwrap()]);
+    assert_eq!(report.matches(hint).count(), 1, "{report}");
+}
+
 /// Without a named file, the recordings in the folder are used, unspool's first.
 #[test]
 fn recordings_that_are_not_named() {
@@ -702,6 +717,10 @@ fn unusable_files_are_reported() {
     let error = fails(&["report", text.to_str().unwrap()]);
     assert!(
         error.contains("nor a recording of perf (PERFILE2): it starts with \"no profi\""),
+        "{error}"
+    );
+    assert!(
+        error.ends_with("name the recording itself (perf.data)\n"),
         "{error}"
     );
     fs::write(&text, "").unwrap();

@@ -181,6 +181,60 @@ fn trees_have_the_weights_of_the_samples() {
     );
 }
 
+/// In a merged tree, a function has one node, with the mark of the most certain frame there.
+#[test]
+fn merged_trees_have_a_function_once() {
+    use unspool_profile::FrameEvidence::{FramePointer, Spliced};
+    let mut samples = made::samples();
+    // All of its frames that are called by a spliced `main` are spliced, too.
+    samples[6].stack[0].1 = Spliced;
+    let profile = made::profile(&samples);
+    let named = NamedProfile::new(&profile, &AppNames);
+    let all: Vec<&ProfileSample> = profile.samples().iter().collect();
+    for direction in [Direction::Callees, Direction::Callers] {
+        let path = |sample: &MadeSample| {
+            let mut path = functions(sample);
+            if direction == Direction::Callees {
+                path.reverse();
+            }
+            path
+        };
+        let names = |sample: &MadeSample, length: usize| -> Vec<&str> {
+            path(sample)
+                .iter()
+                .take(length)
+                .map(|(name, ..)| *name)
+                .collect()
+        };
+        let mut least: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
+        for sample in &samples {
+            for (n, (.., evidence)) in path(sample).into_iter().enumerate() {
+                let mark = match evidence {
+                    FramePointer => 1,
+                    Spliced => 2,
+                    _ => 0,
+                };
+                let known = least.entry(names(sample, n + 1)).or_insert(mark);
+                *known = mark.min(*known);
+            }
+        }
+        let merged = |sample: &MadeSample| {
+            let ends = 1..=path(sample).len();
+            let prefixes = ends.map(|length| names(sample, length));
+            let marked = prefixes.map(|prefix| {
+                let mark = ["", "_[g]", "_[s]"][least[&prefix]];
+                format!("{}{mark}", prefix[prefix.len() - 1])
+            });
+            marked.collect()
+        };
+        let tree = CallTree::new(&named, &all, direction).merged();
+        let expected = naive_paths(&samples, merged);
+        assert_eq!(paths(&named, &tree), expected);
+        assert!(expected.len() < naive_paths(&samples, marked).len());
+        assert!(expected.keys().flatten().any(|name| name.ends_with("_[s]")));
+    }
+}
+
 #[test]
 fn around_a_recursive_function() {
     let samples = made::samples();
@@ -305,8 +359,8 @@ fn completeness_is_one_line() {
     // 14 samples: 1 has no user stack, 4 do not reach a root, 1 does by a spliced frame.
     assert_eq!(completeness.stacks(), 13);
     assert_eq!(completeness.complete, 8);
-    let expected = "61.53 % of 13 stacks are complete, 7.69 % more by frames spliced in beyond the copied \
-                    stack; 4 incomplete: 2 no unwind table in libplain.so+0x5014, 1 stack copy too \
+    let expected = "69.23 % of 13 stacks are complete: 61.53 % directly, 7.69 % by outer frames spliced \
+                    in ([s]), because the copied stack was too short; 4 incomplete: 2 no unwind table in libplain.so+0x5014, 1 stack copy too \
                     short, 1 code replaced during the walk; 1 with guessed frames; 1 without a user stack; 3 lost";
     assert_eq!(completeness.summary().to_string(), expected);
     let frames: u64 = completeness.frames.values().sum();
@@ -342,7 +396,8 @@ fn advice_names_the_runtime_that_was_found() {
         "Java", "Python", "LuaJIT", "Erlang", "Node", ".NET", "Ruby", "PHP",
     ];
     for (path, name, option) in paths {
-        completeness.runtimes = Runtime::from_path(Path::new(path)).into_iter().collect();
+        let runtime = Runtime::from_path(Path::new(path)).unwrap();
+        completeness.runtimes = [(runtime, 0)].into();
         let advice = completeness.advice()[0].text();
         let naming = completeness.unnamed_code_advice(1).unwrap();
         assert!(advice.contains(option), "{advice}");
@@ -355,6 +410,37 @@ fn advice_names_the_runtime_that_was_found() {
     for path in ["/usr/bin/git", "/usr/lib/libc.so.6", "/opt/nodes"] {
         assert_eq!(Runtime::from_path(Path::new(path)), None, "{path}");
     }
+}
+
+/// Most stacks are within the interpreter, and no function has a frame of its own yet.
+#[test]
+fn advice_on_interpreters() {
+    let all = Completeness {
+        complete: 100,
+        kernel_threads: 900,
+        ..Completeness::default()
+    };
+    let advice = |runtime, samples, has_generated_code| {
+        let completeness = Completeness {
+            runtimes: [(Runtime::Java, 1), (runtime, samples)].into(),
+            has_generated_code,
+            ..all.clone()
+        };
+        completeness.interpreter_advice()
+    };
+    let python = advice(Runtime::Python, 51, false).unwrap();
+    assert!(python.starts_with("51.00 % of stacks are within Python's interpreter"));
+    assert!(
+        python.contains("`python3 -X perf` (Python 3.12 or later)"),
+        "{python}"
+    );
+    assert_eq!(advice(Runtime::Python, 50, false), None);
+    assert_eq!(advice(Runtime::Python, 99, true), None);
+    assert_eq!(advice(Runtime::LuaJit, 99, false), None);
+    // The made profile has generated code, and its frames are of no runtime.
+    let profile = made::profile(&made::samples());
+    let samples: Vec<&ProfileSample> = profile.samples().iter().collect();
+    assert!(Completeness::new(&profile, &samples).has_generated_code);
 }
 
 /// The end of a short copy says nothing about its code, and a reason is named once.

@@ -225,6 +225,9 @@ impl<'a> RecordReport<'a> {
         for advice in completeness.advice() {
             self.notice(&advice);
         }
+        if let Some(advice) = completeness.interpreter_advice() {
+            self.notice(&advice);
+        }
     }
 
     /// With a command, standard output is the command's: the document is then the last line of

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use clap::ValueEnum;
 use unspool_profile::{CpuState, NamedProfile, Profile, ProfileSample};
 
 use super::selection;
@@ -23,7 +24,8 @@ pub(super) fn why(named: &NamedProfile<'_>, filters: &Filters) -> anyhow::Result
         );
     }
     let is_off = |sample: &ProfileSample| sample.state == CpuState::OffCpu;
-    if filters.state == OnOff::Off && !profile.samples().iter().any(is_off) {
+    let is_of_waits = filters.state == OnOff::Off || !filters.wait.is_empty();
+    if is_of_waits && !profile.samples().iter().any(is_off) {
         return Ok("no sample is off a CPU: `unspool record --off-cpu` records them".to_owned());
     }
     for (state, name) in [(OnOff::On, "on"), (OnOff::Off, "off")] {
@@ -93,6 +95,20 @@ fn each(profile: &Profile, filters: &Filters) -> Vec<(String, Filters, String)> 
         };
         let remedy = ": name a file without its folder, as in `report --by module`";
         each.push((format!("--module {module}"), filter, remedy.to_owned()));
+    }
+    if !filters.wait.is_empty() {
+        let filter = Filters {
+            wait: filters.wait.clone(),
+            ..Filters::default()
+        };
+        let names = filters.wait.iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = names.map(|wait| wait.get_name().to_owned()).collect();
+        let remedy = ": `report --by wait` lists what threads wait for";
+        each.push((
+            format!("--wait {}", names.join(",")),
+            filter,
+            remedy.to_owned(),
+        ));
     }
     if let Some(function) = &filters.function {
         let filter = Filters {

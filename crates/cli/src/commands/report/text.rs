@@ -105,6 +105,9 @@ impl Page<'_> {
         for advice in completeness.advice() {
             writeln!(self.out, "  {}", EscapedText(&advice.to_string()))?;
         }
+        if let Some(advice) = completeness.interpreter_advice() {
+            writeln!(self.out, "  {advice}")?;
+        }
         let unnamed = aggregate::unnamed(self.view.named, &self.view.samples);
         if let Some(advice) = completeness.unnamed_code_advice(unnamed) {
             writeln!(self.out, "  {advice}")?;
@@ -219,7 +222,7 @@ impl Page<'_> {
 
     fn tree(&mut self, title: &str, direction: Direction) -> io::Result<()> {
         let tree = CallTree::new(self.view.named, &self.view.samples, direction);
-        self.branches(title, &tree, direction)
+        self.branches(title, &tree.merged(), direction)
     }
 
     fn around(&mut self, function: FunctionId) -> io::Result<()> {
@@ -230,7 +233,7 @@ impl Page<'_> {
         ] {
             let tree = CallTree::around(self.view.named, &self.view.samples, function, direction);
             let title = format!("{title} of {}", EscapedText(&name));
-            self.branches(&title, &tree, direction)?;
+            self.branches(&title, &tree.merged(), direction)?;
         }
         Ok(())
     }
