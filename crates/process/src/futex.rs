@@ -13,10 +13,18 @@ const OPERATION_FLAGS: u64 = 128 | 256;
 /// From the word that is waited for, `__lock` of glibc's `pthread_mutex_t`, to `__owner`, in bytes.
 const OWNER_OFFSET: u64 = 8;
 
-/// By the IDs of threads that wait in `futex`: the ID of a thread, perhaps itself, where the owner
-/// would be if the thread waits for a mutex of glibc. A running process must be stopped. In another
-/// PID namespace there are none, or others.
-pub(crate) fn owners(snapshot: &dyn Snapshot) -> HashMap<u32, u32> {
+/// What a thread that waits in `futex` waits for, if that is a mutex of glibc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FutexOwner {
+    /// The address of the mutex.
+    pub mutex: RuntimeAddr,
+    /// The ID of the thread that would hold it, perhaps the one that waits.
+    pub tid: u32,
+}
+
+/// By the IDs of threads that wait in `futex`, for what, if the owner would be a thread. A running
+/// process must be stopped. In another PID namespace there are none, or others.
+pub(crate) fn owners(snapshot: &dyn Snapshot) -> HashMap<u32, FutexOwner> {
     let Some(layout) = registers::layout(snapshot.abi().arch) else {
         return HashMap::new();
     };
@@ -28,12 +36,13 @@ pub(crate) fn owners(snapshot: &dyn Snapshot) -> HashMap<u32, u32> {
         let [mutex, operation] = layout.arguments.map(|argument| registers.get(argument));
         let operation = operation? & !OPERATION_FLAGS & u64::from(u32::MAX);
         WAITING.contains(&operation).then_some(())?;
-        let mutex = mutex?;
+        let mutex = RuntimeAddr(mutex?);
         let mut bytes = [0; 4];
-        let at = RuntimeAddr(mutex.checked_add(OWNER_OFFSET)?);
+        let at = RuntimeAddr(mutex.0.checked_add(OWNER_OFFSET)?);
         snapshot.memory().read(at, &mut bytes).ok()?;
-        let owner = u32::from_le_bytes(bytes);
-        ids.contains(&owner).then_some((thread.tid, owner))
+        let tid = u32::from_le_bytes(bytes);
+        ids.contains(&tid)
+            .then_some((thread.tid, FutexOwner { mutex, tid }))
     };
     threads.filter_map(owner).collect()
 }

@@ -63,6 +63,8 @@ mod unstopped;
 pub use build_id::NoBuildId;
 pub use error::{AttachRefusal, ProcessError};
 #[cfg(feature = "ptrace")]
+pub use futex::FutexOwner;
+#[cfg(feature = "ptrace")]
 pub use live::{
     AttachOptions, CommandEvent, MemoryWriteError, Process, ProcessMemory, STACK_WINDOW_BYTES,
     TracedCommand,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use unspool_rows::RuntimeAddr;
 use unspool_table_store::Store;
 
-use crate::futex;
+use crate::futex::{self, FutexOwner};
 use crate::snapshot_unwinder::{CallStack, SnapshotUnwinder, WalkDetail};
 use crate::{AttachOptions, Process, ProcessError, Snapshot, Thread};
 
@@ -52,9 +52,8 @@ pub struct ThreadStack<'a> {
     pub thread: &'a Thread,
     /// Its stack; `None` if its registers are unknown.
     pub stack: Option<CallStack>,
-    /// For a thread that waits in `futex`: the ID of a thread, perhaps itself, where the owner
-    /// would be if it waits for a mutex of glibc.
-    pub futex_owner: Option<u32>,
+    /// For a thread that waits in `futex`: who holds it, if it waits for a mutex of glibc.
+    pub futex_owner: Option<FutexOwner>,
 }
 
 /// The stacks of all threads of a process.
@@ -82,7 +81,7 @@ impl<'a> ProcessStacks<'a> {
     fn walk_with(
         unwinder: &'a SnapshotUnwinder<'a>,
         options: &StackOptions,
-        owners: &HashMap<u32, u32>,
+        owners: &HashMap<u32, FutexOwner>,
     ) -> ProcessStacks<'a> {
         let snapshot = unwinder.snapshot();
         let threads = snapshot.threads().iter().map(|thread| ThreadStack {

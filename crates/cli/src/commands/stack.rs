@@ -1,7 +1,7 @@
 //! `unspool stack`.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use unspool_process::snapshot_unwinder::{
     CallStack, FrameLocation, SnapshotUnwinder, StackFrame, WalkDetail,
 };
 use unspool_process::{
-    CommandEvent, ModuleFolders, ProcessError, ProcessStacks, Snapshot as _, StackOptions,
-    ThreadStack, TracedCommand, walk_stacks,
+    CommandEvent, FutexOwner, ModuleFolders, ProcessError, ProcessStacks, Snapshot as _,
+    StackOptions, ThreadStack, TracedCommand, walk_stacks,
 };
 use unspool_rows::arch::RegisterName;
 use unspool_rows::{Arch, Register};
@@ -166,8 +166,8 @@ impl StackReport<'_> {
         Some((at, name))
     }
 
-    /// The thread that holds the mutex that a thread waits for.
-    fn mutex_owner(&self, thread: &ThreadStack<'_>) -> Option<u32> {
+    /// The mutex that a thread waits for, and the thread that holds it.
+    fn mutex_owner(&self, thread: &ThreadStack<'_>) -> Option<FutexOwner> {
         /// The frames from the system call to the function that locks.
         const MAX_WAITING_FRAMES: usize = 6;
         let owner = thread.futex_owner?;
@@ -181,6 +181,30 @@ impl StackReport<'_> {
             .take(MAX_WAITING_FRAMES)
             .any(waits)
             .then_some(owner)
+    }
+
+    /// The files of the frames that are shown without a function's name.
+    fn files_without_names(&self) -> HashSet<PathBuf> {
+        let mut files = HashSet::new();
+        for stack in self.stacks.stacks() {
+            for number in self.shown(stack).into_iter().flatten() {
+                let caller = stack.frames.get(number + 1).and_then(|caller| caller.step);
+                // It is shown as what returns from a signal handler.
+                if caller.is_some_and(|step| step.signal_frame) {
+                    continue;
+                }
+                let frame = stack.frames.get(number);
+                if let Some((at, name)) = frame.and_then(|frame| self.locate(frame))
+                    && name
+                        .frames()
+                        .last()
+                        .is_none_or(|own| own.function.is_none())
+                {
+                    files.insert(at.module.file.path().to_path_buf());
+                }
+            }
+        }
+        files
     }
 
     /// The name of code that is in no file.
@@ -419,9 +443,12 @@ impl StackCommand<'_> {
         report.perf_map = subject.perf_map(stacks);
         report.names = self.names(stacks, self.finder(subject), root.as_deref());
         if self.args.format == Format::Text {
+            let files = report.files_without_names();
             let problems = report.names.problems();
             let stripped = problems.filter_map(|problem| match problem {
-                SymbolProblem::Stripped { unnamed, .. } => Some((unnamed, problem)),
+                SymbolProblem::Stripped { unnamed, file, .. } if files.contains(file) => {
+                    Some((unnamed, problem))
+                }
                 _ => None,
             });
             super::report::notice_stripped(stripped.collect());

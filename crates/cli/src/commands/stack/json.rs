@@ -141,6 +141,8 @@ struct ThreadObject<'a, F> {
     syscall: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mutex_owner: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutex: Option<String>,
     error: Option<String>,
     reliable: bool,
     end: Option<EndObject>,
@@ -168,12 +170,14 @@ fn thread<'a, 'r>(
         _ => "stopped",
     };
     let stack = stack.as_ref();
+    let owner = report.mutex_owner(one);
     ThreadObject {
         tid: thread.tid,
         name: thread.name.as_deref(),
         state,
         syscall: thread.syscall,
-        mutex_owner: report.mutex_owner(one),
+        mutex_owner: owner.map(|owner| owner.tid),
+        mutex: owner.map(|owner| address(owner.mutex.0)),
         error: thread.registers.as_ref().err().map(ToString::to_string),
         reliable: stack.is_some_and(CallStack::is_reliable),
         end: stack.map(|stack| EndObject {

@@ -12,12 +12,13 @@ use unspool_process::{Signal, Thread, ThreadStack, ThreadState, signal_name, sys
 use unspool_rows::Arch;
 use unspool_symbols::InlineFrameRef;
 
-use super::{StackReport, StackSubject, display};
+use super::{StackReport, StackSubject, display, mutexes};
 use crate::output::{self, EscapedText, short_name};
 use crate::text::cycle::Cycle;
 
 pub(super) fn print(out: &mut dyn Write, report: &StackReport<'_>) -> io::Result<()> {
     header(out, report)?;
+    mutexes::print(out, report)?;
     for group in groups(report) {
         writeln!(out)?;
         for thread in &group {
@@ -133,7 +134,7 @@ fn print_heading(
     report: &StackReport<'_>,
     thread: &ThreadStack<'_>,
 ) -> io::Result<()> {
-    let owner = report.mutex_owner(thread);
+    let owner = report.mutex_owner(thread).map(|owner| owner.tid);
     let thread = thread.thread;
     write!(out, "thread {}", thread.tid)?;
     if let Some(name) = &thread.name {

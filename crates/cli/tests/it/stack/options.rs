@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use serde_json::Value;
-use unspool_testing::{RunningProgram, await_state, send_signal};
+use unspool_testing::{Folder, RunningProgram, await_state, command, send_signal};
 
 use crate::json;
 use crate::stack::build::BuiltProgram;
@@ -61,6 +61,38 @@ fn recursion_is_folded() {
     }
 }
 
+/// A stripped file is worth a notice only if a frame that is shown lacks a name by that.
+#[test]
+fn stripped_files_whose_frames_have_names() {
+    let folder = Folder::new();
+    let source = "#include <unistd.h>
+        static __attribute__((noinline)) int hidden(int, int);
+        int inner(int n, int m) { return n ? inner(n - 1, m) + 1 : pause(); }
+        int outer(int n, int m) { return n ? outer(n - 1, m) + 1 : hidden(m, 600) + 1; }
+        static int hidden(int n, int m) { return n ? hidden(n - 1, m) + 1 : inner(m, 0) + 1; }
+        int main(void) { return outer(600, 300); }";
+    folder.write("a.c", source);
+    let words = "-O1 -fno-optimize-sibling-calls -rdynamic -s -o program a.c";
+    folder.tool("gcc", words);
+    let running = RunningProgram::start(&mut command(folder.join("program")));
+    running.await_state('S');
+    let pid = running.pid().to_string();
+    // The frames in the middle are not shown.
+    let brief = stack(&folder, &["--registers", &pid]);
+    assert!(
+        brief.out.contains("left out") && brief.out.contains("  outer+0x"),
+        "{}",
+        brief.out
+    );
+    assert!(!brief.err.contains("stripped"), "{}", brief.err);
+    let whole = stack(&folder, &["--registers", "--whole", &pid]);
+    assert!(
+        whole.err.contains("program: it is stripped"),
+        "{}",
+        whole.err
+    );
+}
+
 /// The program itself says which thread is which.
 #[test]
 fn who_holds_a_mutex() {
@@ -84,8 +116,18 @@ fn who_holds_a_mutex() {
         assert!(text.contains(&line), "{text}");
         let thread = threads.iter().find(|thread| thread["tid"] == own).unwrap();
         assert_eq!(thread["mutex_owner"], other);
+        // One line for each mutex.
+        let mutex = thread["mutex"].as_str().unwrap();
+        let line = format!(
+            "mutex {mutex}: held by thread {other} \"deadlock\", awaited by thread {own}\n"
+        );
+        assert!(text.contains(&line), "{text}");
     }
-    assert_eq!(text.matches("waits for").count(), 2, "{text}");
+    assert_eq!(text.matches(", waits for a mutex").count(), 2, "{text}");
+    assert_eq!(text.matches("mutex 0x").count(), 2, "{text}");
+    let (first, last) = (tids["0"].min(tids["1"]), tids["0"].max(tids["1"]));
+    let line = format!("\ndeadlock: thread {first} waits for {last}, {last} waits for {first}\n");
+    assert!(text.contains(&line), "{text}");
 }
 
 /// Threads with one stack share it; others keep their own.
