@@ -152,14 +152,18 @@ pub(super) fn report(
     };
     write!(
         out,
-        "{place}: {} {} {}: ",
+        "{place}: {} {} {}",
         finding.severity,
         finding.code,
         finding.message(),
     )?;
-    match &located_finding.function {
-        Some((name, distance)) => writeln!(out, "in {}+{distance:#x}", EscapedText(name))?,
-        None => writeln!(out, "at {}", located_finding.address())?,
+    match (&located_finding.function, &located_finding.source) {
+        (Some((name, distance)), _) => {
+            writeln!(out, ": in {}+{distance:#x}", EscapedText(name))?;
+        }
+        (None, Some(_)) => writeln!(out, ": at {}", located_finding.address())?,
+        // The place has the address.
+        (None, None) => writeln!(out)?,
     }
     let width = |text: fn(&ListingLine) -> &str| {
         let widths = located_finding.lines.iter().map(|line| text(line).len());
