@@ -89,9 +89,10 @@ impl<'f> ValueQuery<'_, 'f> {
                     first_guess: certain,
                     arguments: arguments.as_ref(),
                 };
+                let memory = [self.text(), self.contents()];
                 self.describe(
                     &mut values,
-                    described.frame_functions(&walked, number, self.text()),
+                    described.frame_functions(&walked, number, memory),
                 );
             }
             values
@@ -100,6 +101,11 @@ impl<'f> ValueQuery<'_, 'f> {
 
     fn text(&self) -> Option<&dyn Memory> {
         self.with_strings.then_some(self.memory)
+    }
+
+    /// The memory of what containers contain: the process stands still for variables and texts.
+    fn contents(&self) -> Option<&dyn Memory> {
+        (self.with_locals || self.with_strings).then_some(self.memory)
     }
 
     /// Adds the values from debug information of a frame's functions, the outermost last.

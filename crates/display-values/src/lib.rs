@@ -41,6 +41,7 @@
 
 mod arguments;
 mod call_target;
+mod containers;
 mod frame_values;
 mod frames;
 mod rust;

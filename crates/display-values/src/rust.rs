@@ -12,16 +12,16 @@ use unspool_rows::{Memory, RuntimeAddr};
 use crate::MAX_VALUE_BYTES;
 
 /// The maximum number of elements of an array or a slice to show.
-const MAX_ELEMENTS: usize = 32;
+pub(crate) const MAX_ELEMENTS: usize = 32;
 
 /// The maximum number of parts of a value to show, including the elements of slices.
-const MAX_PARTS: u32 = 2000;
+pub(crate) const MAX_PARTS: u32 = 2000;
 
 /// The maximum nesting of arrays in the name of a type.
 const MAX_DIMENSIONS: usize = 32;
 
 /// The maximum nesting of parts.
-const MAX_NESTING: u32 = 32;
+pub(crate) const MAX_NESTING: u32 = 32;
 
 /// Formats values of a Rust function.
 pub(crate) struct RustFormatter<'v, 'a> {

@@ -19,6 +19,7 @@ use unspool_rows::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
 use unspool_symbols::ModuleFinder;
 use unspool_synthesis::unchanged_registers;
 
+use crate::containers::ContainerFormatter;
 use crate::frame_values::format_value;
 use crate::frames::StackArguments;
 use crate::{MAX_VALUE_BYTES, call_target, rust};
@@ -180,12 +181,13 @@ impl<'f> DebugInfo<'f> {
     }
 
     /// The functions of a frame and the known values of their variables: inlined functions first.
-    /// Empty without debugging information.
+    /// Empty without debugging information. Given memory is that of texts at pointers, and of what
+    /// containers contain.
     pub(crate) fn frame_functions(
         &self,
         walked: &WalkedStack<'_, 'f>,
         number: usize,
-        text: Option<&dyn Memory>,
+        [text, contents]: [Option<&dyn Memory>; 2],
     ) -> Vec<FunctionValues> {
         let found = self.function(walked, number);
         // Behind a guessed frame, the registers are guessed as well.
@@ -197,7 +199,12 @@ impl<'f> DebugInfo<'f> {
             Some(rust) => {
                 LanguageFormatter::Rust(rust::RustFormatter::new(&activation, rust, text))
             }
-            None => LanguageFormatter::C(activation.graph(), text),
+            None => {
+                let graph = activation.graph();
+                let containers =
+                    contents.map(|memory| ContainerFormatter::new(graph, memory, text));
+                LanguageFormatter::C(graph, text, containers)
+            }
         };
         let levels = function.frame_functions(lookup);
         let outermost = levels.len().saturating_sub(1);
@@ -257,22 +264,34 @@ impl<'f> DebugInfo<'f> {
 
 /// The notation of a function's variables.
 enum LanguageFormatter<'s, 'f> {
-    /// C, with the types, and the memory of texts.
-    C(&'s Graph<'f>, Option<&'s dyn Memory>),
+    /// C and C++, with the types, the memory of texts, and a formatter of containers, if their
+    /// contents are shown.
+    C(
+        &'s Graph<'f>,
+        Option<&'s dyn Memory>,
+        Option<ContainerFormatter<'s, 'f>>,
+    ),
     Rust(rust::RustFormatter<'s, 'f>),
 }
 
 impl<'f> LanguageFormatter<'_, 'f> {
     fn type_name(&self, variable: &variables::Variable<'f>) -> String {
         match self {
-            LanguageFormatter::C(graph, _) => graph.declare(variable.ty, "").trim_end().to_owned(),
+            LanguageFormatter::C(graph, ..) => graph.declare(variable.ty, "").trim_end().to_owned(),
             LanguageFormatter::Rust(values) => values.type_name(variable.ty),
         }
     }
 
     fn value(&self, variable: &variables::Variable<'f>, value: &variables::PartialValue) -> String {
         match self {
-            LanguageFormatter::C(graph, text) => {
+            LanguageFormatter::C(graph, text, containers) => {
+                let is_known = value.known.iter().all(|known| *known == 0xff);
+                let containers = containers.as_ref().filter(|_| is_known);
+                if let Some(shown) =
+                    containers.and_then(|containers| containers.show(variable.ty, &value.bytes))
+                {
+                    return shown;
+                }
                 let kind = GraphType::new(graph, variable.ty).kind();
                 let shown = ValueDisplay::from_kind(kind, &value.bytes);
                 format_value(shown.with_known(&value.known), *text)

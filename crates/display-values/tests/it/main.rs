@@ -2,5 +2,6 @@
 #![cfg(test)]
 
 mod arguments;
+mod containers;
 mod killed;
 mod variables;
