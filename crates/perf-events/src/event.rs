@@ -57,9 +57,7 @@ pub enum EventNameError {
     )]
     Name(String),
     /// It is a list of events.
-    #[error(
-        "{0:?} is a list of events, and a recording has one: record each by itself, with -e and -o"
-    )]
+    #[error("{0:?} is a list of events, and a recording has one: record each by itself")]
     List(String),
     /// A tracepoint could not be found.
     #[error(

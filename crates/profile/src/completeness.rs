@@ -149,8 +149,8 @@ impl Completeness {
 #[derive(Debug, Clone, Copy)]
 pub struct CompletenessSummary<'a>(&'a Completeness);
 
-/// The start of that line, without reasons and numbers: "99.97 % of 17,535 stacks are complete", and
-/// how many of them are so by spliced frames.
+/// The start of that line, without reasons and numbers: "99.97 % of 17,535 stacks are complete",
+/// and how many of them are so by spliced frames.
 #[derive(Debug, Clone, Copy)]
 pub struct Headline<'a>(&'a Completeness);
 

@@ -12,7 +12,8 @@ use super::{parse_count, parse_seconds};
 /// Show where a recorded program spent its time: a list of functions, and a call tree.
 ///
 /// Takes profiles of `unspool record` and recordings of `perf record`, whose stacks are unwound
-/// first; not the text that `perf script` prints of them. Without FILE, it takes unspool.prof in this folder, or else perf.data.
+/// first; not the text that `perf script` prints of them. Without FILE, it takes unspool.prof in
+/// this folder, or else perf.data.
 ///
 /// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of
 /// samples with this function innermost. `total` is the weight of samples with this function
@@ -259,7 +260,7 @@ pub(crate) enum ReportFormat {
     Firefox,
     /// For speedscope (speedscope.app).
     Speedscope,
-    /// The text of `perf script`, as `unspool script` prints it, for FlameGraph's and others' tools.
+    /// The text of `perf script`, as `unspool script` prints it, for FlameGraph's tools and others.
     PerfScript,
 }
 

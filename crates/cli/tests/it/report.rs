@@ -664,6 +664,10 @@ fn the_tree_of_a_json_report_has_the_folded_stacks() {
         .collect();
     // The root, `main` spliced with `work` spliced and its callees, `work`; `main`, `leaf`.
     assert_eq!(totals, [99, 75, 70, 70, 5, 23, 20].map(Some));
+    // The text has a function once below its caller: once in the list, and once in the tree.
+    let text = report("text");
+    assert_eq!(text.matches("  main  [").count(), 2, "{text}");
+    assert!(!text.contains("_[s]") && text.contains(" 98.99 %           main  ["), "{text}");
     let text = report("json");
     let rows = text.lines().filter(|line| line.contains("\"parent\""));
     assert_eq!(rows.count(), tree.len(), "a line for each");

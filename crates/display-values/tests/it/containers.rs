@@ -56,8 +56,8 @@ fn in_our_notation(gdb: &str) -> String {
     text
 }
 
-/// The variables and parameters that gdb prints in the innermost frame, as `name = value`. It leaves a
-/// core file.
+/// The variables and parameters that gdb prints in the innermost frame, as `name = value`. It leaves
+/// a core file.
 fn values_of_gdb(folder: &Folder) -> BTreeMap<String, String> {
     let mut gdb = tool("gdb");
     gdb.args(["-nx", "-batch", "-iex", "set auto-load safe-path /"]);

@@ -67,8 +67,8 @@ fn listed(what: &str, numbers: &[u32]) -> String {
     format!("{what}{plural} {}{more}", shown.join(", "))
 }
 
-/// The threads that wait for one another in a circle, by the thread that each waits for. Each circle
-/// starts with its lowest ID.
+/// The threads that wait for one another in a circle, by the thread that each waits for. Each
+/// circle starts with its lowest ID.
 fn cycles(owners: &BTreeMap<u32, u32>) -> Vec<Vec<u32>> {
     let mut seen = BTreeSet::new();
     let mut cycles = Vec::new();
