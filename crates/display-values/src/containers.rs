@@ -83,7 +83,7 @@ impl<'v, 'g> ContainerFormatter<'v, 'g> {
     }
 
     fn put(&self, f: &mut String, part: Part<'_>, depth: u32) {
-        let Some((depth, ())) = depth.checked_sub(1).zip(self.take_part()) else {
+        let (Some(depth), Some(())) = (depth.checked_sub(1), self.take_part()) else {
             return f.push_str("...");
         };
         match self.compound(part, depth) {
@@ -98,7 +98,7 @@ impl<'v, 'g> ContainerFormatter<'v, 'g> {
             self.has_container.set(true);
             return Some(shown);
         }
-        match &self.kind(part.ty)? {
+        match self.kind(part.ty)? {
             TypeKind::Record { .. } => self.record(part, depth),
             TypeKind::Array { element, count, .. } => {
                 let size = usize::try_from(self.graph.size(*element)?).ok()?;
@@ -203,28 +203,7 @@ impl<'v, 'g> ContainerFormatter<'v, 'g> {
                 self.put(&mut shown, elements, depth);
                 Some(shown)
             }
-            "deque" => {
-                let first = ["_M_cur", "_M_first", "_M_last", "_M_node"];
-                let [start, end] = ["_M_start", "_M_finish"]
-                    .map(|iterator| first.map(|name| pointer(&["_M_impl", iterator, name])));
-                let [Some(start), Some(first), Some(last), Some(node)] = start else {
-                    return None;
-                };
-                let [Some(end), Some(end_first), _, Some(end_node)] = end else {
-                    return None;
-                };
-                let size = self.graph.size(start.to).filter(|size| *size > 0)?;
-                let between = |from: PointerPart, to: PointerPart, size: u64| {
-                    Some(to.address.checked_sub(from.address)? / size)
-                };
-                let count = match between(node, end_node, self.graph.pointer_size)? {
-                    0 => between(start, end, size)?,
-                    nodes => (between(first, last, size)?.checked_mul(nodes - 1)?)
-                        .checked_add(between(start, last, size)?)?
-                        .checked_add(between(end_first, end, size)?)?,
-                };
-                Some(format!("{name} of {count}"))
-            }
+            "deque" => Some(format!("{name} of {}", self.deque_length(part)?)),
             "list" => counted(&["_M_impl", "_M_node", "_M_size"]),
             "map" | "multimap" | "set" | "multiset" => {
                 counted(&["_M_t", "_M_impl", "_M_node_count"])
@@ -236,18 +215,7 @@ impl<'v, 'g> ContainerFormatter<'v, 'g> {
                 let to = pointer(&["_M_t", "_M_t", "_M_head_impl"])?.address;
                 Some(format!("{name} {to:#x}"))
             }
-            "shared_ptr" | "weak_ptr" => {
-                let to = pointer(&["_M_ptr"])?.address;
-                let counts = pointer(&["_M_refcount", "_M_pi"])?;
-                if counts.address == 0 {
-                    return Some(format!("{name} {to:#x}"));
-                }
-                let bytes = self.read(counts.address, self.graph.size(counts.to)?)?;
-                let ty = counts.to;
-                let bytes = bytes.as_slice();
-                let uses = self.number(Part { ty, bytes }, &["_M_use_count"])?;
-                Some(format!("{name} {to:#x} (use count {uses})"))
-            }
+            "shared_ptr" | "weak_ptr" => self.shared_pointer(name, part),
             "optional" => match number(&["_M_payload", "_M_engaged"])? {
                 0 => Some(format!("{name}: empty")),
                 1 => {
@@ -261,6 +229,47 @@ impl<'v, 'g> ContainerFormatter<'v, 'g> {
             },
             _ => None,
         }
+    }
+
+    /// The number of elements between two iterators. They are in arrays of one length, whose
+    /// addresses are in another array.
+    fn deque_length(&self, part: Part<'_>) -> Option<u64> {
+        let iterator = |name| {
+            ["_M_cur", "_M_first", "_M_last", "_M_node"]
+                .map(|pointer| self.pointer(part, &["_M_impl", name, pointer]))
+        };
+        let [Some(start), Some(first), Some(last), Some(node)] = iterator("_M_start") else {
+            return None;
+        };
+        let [Some(end), Some(end_first), _, Some(end_node)] = iterator("_M_finish") else {
+            return None;
+        };
+        let between = |from: PointerPart, to: PointerPart, size: u64| {
+            to.address.checked_sub(from.address)?.checked_div(size)
+        };
+        let size = self.graph.size(start.to)?;
+        match between(node, end_node, self.graph.pointer_size)? {
+            0 => between(start, end, size),
+            arrays => (between(first, last, size)?.checked_mul(arrays - 1)?)
+                .checked_add(between(start, last, size)?)?
+                .checked_add(between(end_first, end, size)?),
+        }
+    }
+
+    /// A pointer that counts its users.
+    fn shared_pointer(&self, name: &str, part: Part<'_>) -> ShownPart {
+        let to = self.pointer(part, &["_M_ptr"])?.address;
+        let counts = self.pointer(part, &["_M_refcount", "_M_pi"])?;
+        if counts.address == 0 {
+            return Some(format!("{name} {to:#x}"));
+        }
+        let bytes = self.read(counts.address, self.graph.size(counts.to)?)?;
+        let counts = Part {
+            ty: counts.to,
+            bytes: &bytes,
+        };
+        let uses = self.number(counts, &["_M_use_count"])?;
+        Some(format!("{name} {to:#x} (use count {uses})"))
     }
 
     /// The characters of a string of `char`.

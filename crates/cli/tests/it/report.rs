@@ -667,7 +667,10 @@ fn the_tree_of_a_json_report_has_the_folded_stacks() {
     // The text has a function once below its caller: once in the list, and once in the tree.
     let text = report("text");
     assert_eq!(text.matches("  main  [").count(), 2, "{text}");
-    assert!(!text.contains("_[s]") && text.contains(" 98.99 %           main  ["), "{text}");
+    assert!(
+        !text.contains("_[s]") && text.contains(" 98.99 %           main  ["),
+        "{text}"
+    );
     let text = report("json");
     let rows = text.lines().filter(|line| line.contains("\"parent\""));
     assert_eq!(rows.count(), tree.len(), "a line for each");
