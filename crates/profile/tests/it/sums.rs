@@ -186,8 +186,11 @@ fn trees_have_the_weights_of_the_samples() {
 fn merged_trees_have_a_function_once() {
     use unspool_profile::FrameEvidence::{FramePointer, Spliced};
     let mut samples = made::samples();
-    // All of its frames that are called by a spliced `main` are spliced, too.
     samples[6].stack[0].1 = Spliced;
+    let mut spliced = samples[0].clone();
+    spliced.stack[1].1 = Spliced;
+    spliced.stack[2].1 = Spliced;
+    samples.push(spliced);
     let profile = made::profile(&samples);
     let named = NamedProfile::new(&profile, &AppNames);
     let all: Vec<&ProfileSample> = profile.samples().iter().collect();
@@ -199,7 +202,7 @@ fn merged_trees_have_a_function_once() {
             }
             path
         };
-        let names = |sample: &MadeSample, length: usize| -> Vec<&str> {
+        let names = |sample: &MadeSample, length: usize| -> Vec<&'static str> {
             path(sample)
                 .iter()
                 .take(length)
@@ -230,7 +233,14 @@ fn merged_trees_have_a_function_once() {
         let tree = CallTree::new(&named, &all, direction).merged();
         let expected = naive_paths(&samples, merged);
         assert_eq!(paths(&named, &tree), expected);
-        assert!(expected.len() < naive_paths(&samples, marked).len());
+        let split = |sample: &MadeSample| {
+            let mut path = marked(sample);
+            if direction == Direction::Callees {
+                path.reverse();
+            }
+            path
+        };
+        assert!(expected.len() < naive_paths(&samples, split).len());
         assert!(expected.keys().flatten().any(|name| name.ends_with("_[s]")));
     }
 }
