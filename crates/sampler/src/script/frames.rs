@@ -427,6 +427,7 @@ impl<'f> NameSources<'f> {
 }
 
 /// A function of a frame.
+#[derive(Clone, Copy)]
 struct FrameFunction<'f> {
     symbol: Option<&'f str>,
     offset: Option<u64>,
