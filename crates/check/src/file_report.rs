@@ -8,6 +8,7 @@ use std::sync::Arc;
 use unspool_elf::{DebugFiles, ElfFile, ElfKind, Lines};
 use unspool_rows::Vaddr;
 
+use crate::callees::Callees;
 use crate::convention::CallingConvention;
 use crate::finding::{FindingCode, Severity};
 use crate::locate::{FindingLocator, LocatedFinding};
@@ -83,6 +84,8 @@ pub struct FileReport {
     pub functions_assuming_bounds: Vec<Vaddr>,
     /// The calls of the functions counted in [`RowTotals::assuming_noreturn`].
     pub calls_assumed_noreturn: Vec<Vaddr>,
+    /// The functions that these calls go to, as far as they are known, each once.
+    pub functions_assumed_noreturn: Vec<String>,
     /// The calling conventions other than the psABI's, each with the number of its entries.
     pub conventions: Vec<(CallingConvention, usize)>,
     /// The findings, with suppressed ones.
@@ -215,12 +218,14 @@ impl FileChecker<'_> {
             subject = subject.with_lines(lines);
         }
         let report = CheckReport::from_subject(&mut subject, self.options.threads, |_, _| {});
+        let assumed = Callees::new(file, self.debug, &report.calls_assumed_noreturn);
         let mut checked = FileReport {
             path: file.path().to_path_buf(),
             archive: None,
             totals: report.totals,
             functions_assuming_bounds: report.functions_assuming_bounds,
             calls_assumed_noreturn: report.calls_assumed_noreturn,
+            functions_assumed_noreturn: assumed.names(),
             conventions: subject.conventions(),
             below_severity: 0,
             findings: Vec::new(),

@@ -10,6 +10,7 @@ use crate::coverage::{self, ReachedOutside};
 use crate::declared_row::{DeclaredRow, RuleLocation};
 use crate::hint::{self, Hint};
 use crate::origin::CodeOrigin;
+use crate::places::CodePlaces;
 use crate::row_checker::{Aspect, Verdict};
 use crate::subject::CheckSubject;
 use crate::unit::{Discrepancy, HeightConflict, UnitReport};
@@ -326,6 +327,11 @@ impl Finding {
     /// A sentence that says what is wrong.
     #[must_use]
     pub fn message(&self) -> String {
+        self.message_with(&CodePlaces::default())
+    }
+
+    /// The same, with places named so.
+    pub(crate) fn message_with(&self, places: &CodePlaces) -> String {
         let Finding {
             subject, computed, ..
         } = self;
@@ -335,13 +341,13 @@ impl Finding {
             (FindingCode::EntryTooShort, _) => "control continues where the entry ends".to_owned(),
             (FindingCode::InsideInstruction, _) => "a row starts inside an instruction".to_owned(),
             (FindingCode::HeightsDiffer, _) => {
-                let from: Vec<String> = self.related.iter().map(|at| format!("{at}")).collect();
-                let from = from.join(" than on that from ");
+                let from: Vec<String> = self.related.iter().map(|at| places.place(*at)).collect();
+                let from = from.join(" differs from that on the path from ");
                 let right = match computed.as_str() {
                     "" => "no row can be right here".to_owned(),
                     computed => format!("the CFA is {computed}, and declared {declared}"),
                 };
-                format!("the stack height differs on the path from {from}: {right}")
+                format!("the stack height on the path from {from}: {right}")
             }
             (FindingCode::PrivateConvention, _) => {
                 format!("{subject} is not preserved, though declared {declared}")

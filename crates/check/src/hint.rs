@@ -7,6 +7,7 @@ use unspool_rows::arch::RegisterName;
 use unspool_rows::{Abi, Arch, Register, RegisterRule, RowId, Vaddr};
 
 use crate::declared_row::{DeclaredRow, RuleLocation};
+use crate::places::CodePlaces;
 use crate::row_checker::{Aspect, RowChecker};
 use crate::unit::{Discrepancy, HeightConflict};
 
@@ -59,6 +60,22 @@ pub enum Hint {
 
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &CodePlaces::default())
+    }
+}
+
+impl Hint {
+    /// The place that it names.
+    pub(crate) fn place(&self) -> Option<Vaddr> {
+        match *self {
+            Hint::ComesBack { from, .. } => Some(from),
+            Hint::CallBeforeJoin { call } => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The hint, with places named so.
+    pub(crate) fn write(&self, f: &mut impl fmt::Write, places: &CodePlaces) -> fmt::Result {
         match *self {
             Hint::I386Numbering {
                 declared,
@@ -81,16 +98,15 @@ impl fmt::Display for Hint {
                     bytes.unsigned_abs(),
                     if bytes > 0 { "more" } else { "fewer" },
                 );
+                let from = places.place(from);
                 write!(
                     f,
                     "control comes back from {from} with {count} bytes {more} on the stack"
                 )
             }
             Hint::CallBeforeJoin { call } => {
-                write!(
-                    f,
-                    "one path leads over the call at {call}, which may not return"
-                )
+                let call = places.call(call);
+                write!(f, "one path leads over {call}, which may not return")
             }
             Hint::TwoHeights { cfas, arch } => {
                 let sp = RegisterName(arch.spec().stack_pointer, arch);

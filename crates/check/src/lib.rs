@@ -34,6 +34,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod callees;
 mod convention;
 mod coverage;
 mod declared_row;
@@ -49,6 +50,7 @@ mod locate;
 mod origin;
 mod ownership;
 mod path;
+mod places;
 mod remedy;
 mod repair;
 mod report;
@@ -75,6 +77,7 @@ pub use listing::ListingLine;
 pub use locate::{FindingLocator, LocatedFinding};
 pub use origin::{CodeOrigin, CodeOrigins, START_FILE_FUNCTIONS};
 pub use path::JumpEdge;
+pub use places::CodePlaces;
 pub use repair::{RepairRefusal, RepairedEntries};
 pub use report::{CheckReport, RowTotals};
 pub use rewrite::{RowRewrite, RowRewriteError, rewrite_rows};

@@ -1,6 +1,7 @@
 //! A listing of instructions with declared and actual CFA.
 
 use unspool_code_analysis::{Analyzer, Disassembler};
+use unspool_elf::ElfKind;
 use unspool_rows::Vaddr;
 
 use crate::declared_row::RuleLocation;
@@ -94,6 +95,15 @@ impl CheckSubject<'_> {
         lines
     }
 
+    /// The section of code at an address and the distance from its start, in an object file with
+    /// several: addresses of its layout mean nothing to a reader.
+    pub(crate) fn code_section(&self, at: Vaddr) -> Option<(String, u64)> {
+        let is_object = self.file().kind() == ElfKind::Relocatable;
+        let has_several = is_object && self.file().executable_ranges().len() > 1;
+        let (name, start) = self.file().section_of(at).filter(|_| has_several)?;
+        Some((name.into_owned(), at.0.saturating_sub(start.0)))
+    }
+
     /// The text of an instruction. A callee outside an object file has no address yet, but a name.
     fn instruction_text(
         &self,
@@ -103,9 +113,18 @@ impl CheckSubject<'_> {
         let bytes = self
             .file()
             .bytes_at(Vaddr(range.start), range.end - range.start);
+        let own_section = self.code_section(Vaddr(range.start));
         let name = |target| {
-            let name = self.file().undefined_name(Vaddr(target));
-            name.map(std::borrow::Cow::into_owned)
+            if let Some(name) = self.file().undefined_name(Vaddr(target)) {
+                return Some(name.into_owned());
+            }
+            let (section, offset) = self.code_section(Vaddr(target))?;
+            let is_own = own_section.as_ref().is_some_and(|(own, _)| *own == section);
+            Some(if is_own {
+                format!("{offset:#x}")
+            } else {
+                format!("{section}+{offset:#x}")
+            })
         };
         let instruction = disassembler
             .zip(bytes)

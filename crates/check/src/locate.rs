@@ -9,8 +9,12 @@ use unspool_code_analysis::{Analyzer, Lifter};
 use unspool_elf::{DebugFiles, ElfFile, ElfKind, Lines, Symbols, demangle};
 use unspool_rows::Vaddr;
 
+use crate::callees::Callees;
 use crate::finding::{Finding, FindingCode};
+use crate::hint::Hint;
 use crate::listing::ListingLine;
+use crate::origin::CodeOrigin;
+use crate::places::CodePlaces;
 use crate::subject::CheckSubject;
 use crate::suppress::Suppression;
 
@@ -39,6 +43,8 @@ pub struct LocatedFinding {
     pub fix_set: Arc<[Vaddr]>,
     /// What a fix would do about it, if known.
     pub advice: Option<Vec<EditStep>>,
+    /// How its text names places in the code.
+    pub places: CodePlaces,
     /// The command or option that writes an entry for its code.
     pub entry_writer: String,
     /// The command that writes its row, where no directive can: a compiler's source has none.
@@ -72,6 +78,31 @@ impl LocatedFinding {
         self.function.as_ref().map_or("", |(name, _)| name.as_str())
     }
 
+    /// A sentence that says what is wrong.
+    #[must_use]
+    pub fn message(&self) -> String {
+        self.finding.message_with(&self.places)
+    }
+
+    /// A possible cause.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let hint = self.finding.hint?;
+        let mut text = String::new();
+        hint.write(&mut text, &self.places).ok()?;
+        Some(text)
+    }
+
+    /// An address of the same function, as objdump prints it: in an object file with several
+    /// sections of code, the distance from the section's start.
+    #[must_use]
+    pub fn printed_address(&self, at: Vaddr) -> u64 {
+        let start = self.section.as_ref().map_or(0, |(_, offset)| {
+            self.finding.address.0.wrapping_sub(*offset)
+        });
+        at.0.wrapping_sub(start)
+    }
+
     /// The problem, its location, and the directive to write.
     #[must_use]
     pub fn sentence(&self) -> String {
@@ -79,8 +110,8 @@ impl LocatedFinding {
             Some((name, distance)) => format!("in {name}+{distance:#x}"),
             None => format!("at {}", self.address()),
         };
-        let mut message = self.finding.message();
-        if let Some(hint) = self.finding.hint {
+        let mut message = self.message();
+        if let Some(hint) = self.hint() {
             message = format!("{message} ({hint})");
         }
         format!("{message}, {place}; {}", self.remedy())
@@ -117,7 +148,7 @@ impl LocatedFinding {
             (None, _) if self.finding.code == FindingCode::NoEntry => {
                 format!("{} writes its entry", self.entry_writer)
             }
-            _ => self.finding.remedy(),
+            _ => self.finding.remedy_with(&self.places),
         }
     }
 }
@@ -144,11 +175,15 @@ fn entry_writer(file: &ElfFile, source: Option<&str>) -> String {
     }
 }
 
-/// The command that writes rows of code with a compiler's source.
-fn row_writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
-    source.filter(|source| !AssemblySource::is_assembly_path(Path::new(source)))?;
+/// The command that writes rows of code with a compiler's source. Without line numbers, an object
+/// file's origin shows that.
+fn row_writer(file: &ElfFile, source: Option<&str>, origin: CodeOrigin) -> Option<String> {
+    let is_compiled = match source {
+        Some(source) => !AssemblySource::is_assembly_path(Path::new(source)),
+        None => file.kind() == ElfKind::Relocatable && origin == CodeOrigin::Compiler,
+    };
     let (whole, _) = archive_member(file.path());
-    Some(format!("unspool check --fix {whole}"))
+    is_compiled.then(|| format!("unspool check --fix {whole}"))
 }
 
 /// A file, or an archive and its member.
@@ -170,6 +205,8 @@ pub struct FindingLocator<'s> {
     symbols: Symbols,
     lines: Lines,
     analyzer: Analyzer,
+    /// The functions of the calls that hints name.
+    callees: Callees,
 }
 
 impl<'s> FindingLocator<'s> {
@@ -186,7 +223,14 @@ impl<'s> FindingLocator<'s> {
         if addresses.is_empty() {
             return None;
         }
+        let hints = findings.iter().filter_map(|finding| finding.hint);
+        let calls = hints.filter_map(|hint| match hint {
+            Hint::CallBeforeJoin { call } => Some(call),
+            _ => None,
+        });
+        let calls: Vec<Vaddr> = calls.collect();
         Some(FindingLocator {
+            callees: Callees::new(file, debug, &calls),
             file,
             subject,
             symbols: Symbols::for_addresses(file, debug.debug.as_deref(), &addresses),
@@ -201,12 +245,21 @@ impl<'s> FindingLocator<'s> {
         self.lines.line(at)
     }
 
-    /// The section of an address, if sections have addresses of their own.
-    fn section_of(&self, at: Vaddr) -> Option<(String, u64)> {
-        let is_object = self.file.kind() == ElfKind::Relocatable;
-        let has_several = is_object && self.file.executable_ranges().len() > 1;
-        let (name, start) = self.file.section_of(at).filter(|_| has_several)?;
-        Some((name.into_owned(), at.0.saturating_sub(start.0)))
+    /// The names of the places that a finding's text has. `line_of` knows lines of its source.
+    fn places(&self, finding: &Finding, line_of: impl Fn(Vaddr) -> Option<u32>) -> CodePlaces {
+        let mut places = CodePlaces::default();
+        let hinted = finding.hint.and_then(|hint| hint.place());
+        for at in finding.related.iter().copied().chain(hinted) {
+            if let Some(line) = line_of(at) {
+                places.name_place(at, format!("line {line}"));
+            } else if let Some((section, offset)) = self.subject.code_section(at) {
+                places.name_place(at, format!("{section}+{offset:#x}"));
+            }
+            if let Some(function) = self.callees.get(at) {
+                places.name_callee(at, function);
+            }
+        }
+        places
     }
 
     /// A finding with its context; the number of earlier ones limits listings.
@@ -246,19 +299,24 @@ impl<'s> FindingLocator<'s> {
         let line_before = before.and_then(|insn| line_of(insn.address));
         let path = path.unwrap_or_default().into_iter();
         let source_path = source.as_ref().map(|(file, _)| file.as_str());
+        let is_assembly =
+            source_path.is_some_and(|it| AssemblySource::is_assembly_path(Path::new(it)));
+        let places = self.places(&finding, |at| line_of(at).filter(|_| is_assembly));
         let entry_writer = entry_writer(self.file, source_path);
-        let row_writer = row_writer(self.file, source_path);
+        let origin = self.subject.origin_at(finding.address);
+        let row_writer = row_writer(self.file, source_path, origin);
         LocatedFinding {
             function: symbol.map(|symbol| {
                 let distance = finding.address.0.saturating_sub(symbol.address.0);
                 (demangle(&symbol.name).into_owned(), distance)
             }),
-            section: self.section_of(finding.address),
+            section: self.subject.code_section(finding.address),
             shares_line: line_before.is_some() && line_before == line_of(finding.address),
             path: path.map(|jump| jump.map(|at| (at, line_of(at)))).collect(),
             source,
             lines,
             finding,
+            places,
             after_line: None,
             fix_set: Arc::default(),
             advice: None,

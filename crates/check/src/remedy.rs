@@ -2,11 +2,17 @@
 
 use crate::finding::{Finding, FindingCode, Severity};
 use crate::hint::Hint;
+use crate::places::CodePlaces;
 
 impl Finding {
     /// A remedy, in a sentence.
     #[must_use]
     pub fn remedy(&self) -> String {
+        self.remedy_with(&CodePlaces::default())
+    }
+
+    /// The same, with places named so.
+    pub(crate) fn remedy_with(&self, places: &CodePlaces) -> String {
         if let Some(fix) = &self.fix {
             return format!("write before {:x}: {fix}", self.address.0);
         }
@@ -37,10 +43,12 @@ impl Finding {
             }
             FindingCode::HeightsDiffer => match self.hint {
                 Some(Hint::CallBeforeJoin { call }) => format!(
-                    "if the call at {call} does not return, write ud2 after it; else give back after it what was pushed before"
+                    "if {} does not return, write ud2 after it; else give back after it what was pushed before",
+                    places.call(call)
                 ),
                 Some(Hint::ComesBack { from, .. }) => format!(
-                    "before {from}, give back what was pushed since here, or keep the CFA in rbp"
+                    "before {}, give back what was pushed since here, or keep the CFA in rbp",
+                    places.place(from)
                 ),
                 _ => "have both paths push the same, or keep the CFA in rbp: no directive helps".to_owned(),
             },

@@ -56,6 +56,7 @@ pub use relocate::RelocationError;
 pub use section::{Section, SectionInfo, SectionSource};
 pub use segment::{Segment, SegmentMapping};
 pub use symbols::{Binding, Preference, Symbol, Symbols};
+pub use symtab::UnresolvedSymbol;
 pub use unspool_demangle::{SignatureDetail, demangle};
 pub use unwind_entries::{UnwindEntries, fallback_name};
 

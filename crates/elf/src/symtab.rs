@@ -1,12 +1,15 @@
 //! Symbol table entries, as in the file.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use object::elf::{self, Sym32, Sym64};
 use object::read::elf::Sym;
 use object::{Endianness, pod};
 use unspool_rows::Vaddr;
 use unspool_rows::arch::AddressSize;
 
-use crate::elf::{ElfFile, string_at};
+use crate::elf::{ElfFile, MAX_NAME_BYTES, string_at};
 use crate::error::ModuleError;
 use crate::header::Shdr;
 
@@ -177,7 +180,51 @@ fn extended_indices(file: &ElfFile, symbols: usize) -> Option<usize> {
     (symbols..sections.len()).chain(0..symbols).find(is_of)
 }
 
+/// A symbol that a linked file refers to, and that nobody defines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnresolvedSymbol<'f> {
+    /// Its name.
+    pub name: Cow<'f, str>,
+    /// Whether code works without it (`STB_WEAK`).
+    pub is_weak: bool,
+    /// Whether it is a variable of each thread (`STT_TLS`).
+    pub is_thread_local: bool,
+}
+
 impl ElfFile {
+    /// The symbols that a linked file refers to, that it does not define, and that the dynamic
+    /// linker is not asked for. Linkers keep them in `.symtab` together with relocations
+    /// (`--emit-relocs`). Allocates the result.
+    ///
+    /// # Errors
+    ///
+    /// [`ModuleError`] if a symbol table cannot be read.
+    pub fn unresolved_symbols(&self) -> Result<Vec<UnresolvedSymbol<'_>>, ModuleError> {
+        let undefined = |kind| -> Result<Vec<(&[u8], RawSymbol)>, ModuleError> {
+            let mut found = Vec::new();
+            for index in self.indices(|_, header| header.is(kind)) {
+                let table = SymbolTable::from_section(self, index)?;
+                let symbols = (0..table.len()).filter_map(|index| table.get(index));
+                let undefined = symbols.filter(|it| it.section == DefiningSection::Elsewhere);
+                let named = undefined.map(|it| (table.name(&it, MAX_NAME_BYTES), it));
+                found.extend(named.filter(|(name, _)| !name.is_empty()));
+            }
+            Ok(found)
+        };
+        let requested = undefined(elf::SHT_DYNSYM)?.into_iter();
+        let requested: HashSet<&[u8]> = requested.map(|(name, _)| name).collect();
+        let unresolved = undefined(elf::SHT_SYMTAB)?.into_iter().filter(|(name, _)| {
+            let without_version = name.split(|byte| *byte == b'@').next();
+            !requested.contains(without_version.unwrap_or_default())
+        });
+        let unresolved = unresolved.map(|(name, symbol)| UnresolvedSymbol {
+            name: String::from_utf8_lossy(name),
+            is_weak: symbol.bind == elf::STB_WEAK,
+            is_thread_local: symbol.kind == elf::STT_TLS,
+        });
+        Ok(unresolved.collect())
+    }
+
     /// The link-time address of the first variable that a symbol table names so. Each call reads
     /// the tables.
     #[must_use]

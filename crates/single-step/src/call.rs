@@ -106,6 +106,9 @@ pub struct StopLocation {
     pub file: Option<PathBuf>,
     /// The address in that file, if it is the one with the function.
     pub vaddr: Option<Vaddr>,
+    /// The address in the process that could not be read, written or executed, if one of these was
+    /// the reason.
+    pub faulted: Option<u64>,
 }
 
 /// Size of the memory for arguments, in bytes. It ends before programs with fixed addresses begin.
@@ -193,9 +196,7 @@ fn one(
         None
     };
     let Some(halt) = halt.filter(|halt| halt.signal == 0) else {
-        let program = request.host.program.display();
-        let why = format!("{program} ended before its own code began");
-        return Err(SingleStepError::NothingInScope(why));
+        return Err(SingleStepError::NothingInScope(unstarted(&request.host)));
     };
     let tid = halt.tid;
     let Some(prepared) = prepare(tracer, tid)? else {
@@ -224,6 +225,17 @@ fn one(
         },
     };
     Ok(CallResult { arguments, end })
+}
+
+/// Why a program's own code was never reached. The dynamic linker itself has said more.
+fn unstarted(host: &HostProgram) -> String {
+    let (file, program) = (host.file.display(), host.program.display());
+    if host.program == host.file.as_os_str() {
+        return format!("{program} ended before its own code began");
+    }
+    format!(
+        "{file} was not loaded into {program}: if a symbol is undefined, link {file} with what defines it"
+    )
 }
 
 /// Prepares a process for a call. A thread that waits outside of all functions in scope maps memory
@@ -285,6 +297,7 @@ fn stop_location(tracer: &mut Tracer<'_>, halted: &HaltedThread) -> StopLocation
         address,
         file,
         vaddr: site.map(|site| site.at),
+        faulted: sys::fault_address(halted.tid).ok().flatten(),
     }
 }
 

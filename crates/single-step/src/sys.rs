@@ -157,6 +157,21 @@ pub(crate) fn trap(tid: pid_t) -> io::Result<TrapCause> {
     })
 }
 
+/// The address whose access or execution stopped a thread; `None` if no memory fault did, or the
+/// kernel does not say which.
+pub(crate) fn fault_address(tid: pid_t) -> io::Result<Option<u64>> {
+    /// The codes that only the kernel sets, with an address: `SEGV_MAPERR` and those after it.
+    const WITH_ADDRESS: std::ops::Range<c_int> = 1..0x80;
+    let info: libc::siginfo_t = get(libc::PTRACE_GETSIGINFO, tid)?;
+    let is_fault = matches!(info.si_signo, libc::SIGSEGV | libc::SIGBUS);
+    if !is_fault || !WITH_ADDRESS.contains(&info.si_code) {
+        return Ok(None);
+    }
+    // SAFETY: the kernel fills `si_addr` for these signals and codes. The pointer is not followed.
+    let address = unsafe { info.si_addr() };
+    Ok(u64::try_from(address.addr()).ok())
+}
+
 /// A request for the signals that a thread blocks, a bit for each.
 fn signal_mask(request: c_uint, tid: pid_t, mask: *mut u64) -> io::Result<()> {
     // SAFETY: both requests take the mask's size, and read or write that many bytes at `mask`.

@@ -24,7 +24,8 @@ use super::{Format, RowSourceArg};
 /// `--call FUNCTION FILE` calls one function several times, with generated arguments; no program is
 /// needed. Each argument is the address of writable memory, and also usable as a size; `--arg` says
 /// otherwise. Registers that calls preserve must be unchanged after the return, too. Assembly
-/// source and object files are linked first by `$CC`, or cc.
+/// source, object files and archives are linked first by `$CC`, or cc. If the function uses a symbol
+/// that nobody defines, the report names it.
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "\
 unspool check [OPTIONS] FILES...

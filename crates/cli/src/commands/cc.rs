@@ -75,10 +75,17 @@ impl CcAssembler {
         }
     }
 
-    /// Links a source or object file alone to a program, with its function `entry` as entry point.
+    /// Links a source file, an object file or an archive to a program, alone or with one other
+    /// source file. Its function `entry` is the entry point. The program keeps its relocations.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn link(&self, path: &Path, entry: &str, program: &Path) -> anyhow::Result<()> {
-        let entry = format!("-Wl,--entry={entry},--unresolved-symbols=ignore-all");
+    pub(super) fn link(
+        &self,
+        path: &Path,
+        entry: &str,
+        program: &Path,
+        other: Option<&Path>,
+    ) -> anyhow::Result<()> {
+        let entry = format!("-Wl,--entry={entry},--unresolved-symbols=ignore-all,--emit-relocs");
         let operand = as_operand(path);
         let mut options: Vec<&OsStr> = ["-g", "-no-pie", "-nostartfiles", &entry, "-I"]
             .map(OsStr::new)
@@ -89,6 +96,7 @@ impl CcAssembler {
             "-o".as_ref(),
             program.as_os_str(),
         ]);
+        options.extend(other.map(Path::as_os_str));
         self.compile(path, "link", &options)
     }
 

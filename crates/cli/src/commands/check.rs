@@ -26,6 +26,8 @@ use crate::output::{self, ExitCodes};
 #[cfg(target_arch = "x86_64")]
 mod call;
 mod fix;
+#[cfg(target_arch = "x86_64")]
+mod host;
 pub(crate) mod repair;
 #[cfg(target_arch = "x86_64")]
 mod run;

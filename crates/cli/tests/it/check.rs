@@ -515,13 +515,16 @@ fn remedies_for_compiled_source_are_commands() {
         "inline.c",
         "long f(long n) { __asm__ volatile(\"push %%rbx; call g; pop %%rbx\" : \"+a\"(n)); return n; }\n",
     );
-    folder.tool("gcc", "-O2 -g -mno-red-zone -c inline.c");
-    let (out, _) = run(&folder, "inline.o", 1);
-    assert!(
-        out.contains("    unspool check --fix inline.o writes the row"),
-        "{out}"
-    );
-    run(&folder, "--fix inline.o", 0);
+    // Without line numbers, the compiler's signature shows it.
+    for options in ["-g", "-g0"] {
+        folder.tool("gcc", &format!("-O2 {options} -mno-red-zone -c inline.c"));
+        let (out, _) = run(&folder, "inline.o", 1);
+        assert!(
+            out.contains("    unspool check --fix inline.o writes the row"),
+            "{options}: {out}"
+        );
+        run(&folder, "--fix inline.o", 0);
+    }
 }
 
 #[test]
@@ -534,4 +537,87 @@ fn one_function_of_a_file_is_reported() {
     assert!(out.contains("f.s: 1 rows: 0 proven, 1 refuted"), "{out}");
     let (_, err) = run(&folder, "--function g f.s", 2);
     assert!(err.contains("no file has the function g"), "{err}");
+}
+
+/// Two sections of code, so that addresses of the file's layout mean nothing to a reader.
+const SECTIONS: &str = "\
+\t.section .text.first, \"ax\", @progbits
+own:\t.cfi_startproc
+\tret
+\t.cfi_endproc
+\t.section .text.second, \"ax\", @progbits
+\t.globl f
+\t.type f, @function
+f:\t.cfi_startproc
+\ttest %edi, %edi
+\tje 1f
+\tpush %rax
+\t.cfi_adjust_cfa_offset 8
+\tcall own
+1:\tmov $1, %eax
+\tret
+\t.cfi_endproc
+\t.size f, . - f
+";
+
+/// Places in messages are lines of assembly source, or else the addresses that objdump prints.
+#[test]
+fn places_are_those_of_the_source_and_of_objdump() {
+    let folder = TestFolder::new();
+    folder.write("sections.s", SECTIONS);
+    let (out, _) = run(&folder, "sections.s", 1);
+    let hint = "one path leads over the call of own at line 13, which may not return";
+    assert!(out.contains(hint), "{out}");
+    assert!(
+        out.contains("if the call of own at line 13 does not return, write ud2 after it"),
+        "{out}"
+    );
+    let of_line = "the stack height on the path from line 10 differs from that on the path from";
+    assert!(out.contains(of_line), "{out}");
+    folder.tool("gcc", "-c sections.s -o sections.o");
+    let listing = folder.tool(
+        "objdump",
+        "-d --no-show-raw-insn -j .text.second sections.o",
+    );
+    let address = |mnemonic: &str| {
+        let mut lines = listing.lines().filter_map(|line| line.split_once(':'));
+        let line = lines.find(|(_, text)| text.trim().starts_with(mnemonic));
+        line.expect("objdump lists it").0.trim().to_owned()
+    };
+    let (call, joined) = (address("call"), address("mov"));
+    let (out, _) = run(&folder, "sections.o", 1);
+    assert!(
+        out.contains(&format!("the call of own at .text.second+0x{call},")),
+        "{out}"
+    );
+    assert!(
+        out.contains(&format!("sections.o:.text.second+0x{joined}: ")),
+        "{out}"
+    );
+    let called = format!(" {call}  call .text.first+0x0 ");
+    assert!(out.contains(&called), "{out}");
+    let listed = out.lines().find_map(|line| line.strip_prefix("  > "));
+    assert_eq!(
+        listed.and_then(|line| line.split_whitespace().next()),
+        Some(joined.as_str()),
+        "{out}"
+    );
+}
+
+/// A report names the undefined symbols that are assumed not to return.
+#[test]
+fn functions_that_are_assumed_not_to_return_are_named() {
+    let folder = TestFolder::new();
+    let source = SECTIONS.replace("own\n1:", "fatal@PLT\n\t.cfi_adjust_cfa_offset -8\n1:");
+    folder.write("assumed.s", &source);
+    let (out, _) = run(&folder, "assumed.s", 0);
+    let line = "3 proven rows assume that fatal does not return: docs/checking.md, assumption 5";
+    assert!(out.contains(line), "{out}");
+    folder.tool("gcc", "-c assumed.s");
+    for file in ["assumed.s", "assumed.o"] {
+        let (out, _) = run(&folder, &format!("--format json {file}"), 0);
+        let document = json::document(out.as_bytes());
+        let names = &document["files"][0]["functions_assumed_noreturn"];
+        assert_eq!(names, &Value::from(vec!["fatal"]), "{file}: {out}");
+    }
 }

@@ -186,3 +186,96 @@ fn uncallable_functions_are_rejected() {
     }
     tells(&call("f", &[], "/dev/null"), 2, &["/dev/null"]);
 }
+
+/// Calls, tail calls, calls by pointers and accesses of symbols that nobody defines.
+const UNDEFINED: &str = "\
+\t.macro function name, body:vararg
+\t.globl \\name
+\t.type \\name, @function
+\\name:\t.cfi_startproc
+\t\\body
+\tret
+\t.cfi_endproc
+\t.size \\name, . - \\name
+\t.endm
+\tfunction calls, call helper@PLT
+\tfunction jumps, jmp elsewhere
+\tfunction points, jmp *pointer(%rip)
+\tfunction reads, mov table+24(%rip), %eax
+\tfunction whole, call strlen@PLT
+\tfunction perhaps, lea optional(%rip), %rax
+\t.weak optional
+\t.data
+pointer:
+\t.quad by_pointer
+";
+
+/// Where a call uses a symbol that nobody defines, the report names that.
+#[test]
+fn undefined_symbols_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("undefined.s");
+    std::fs::write(&source, UNDEFINED).unwrap();
+    let [object, archive] = ["undefined.o", "undefined.a"].map(|name| folder.path().join(name));
+    let made = |command: &mut std::process::Command| {
+        assert!(command.status().unwrap().success(), "{command:?}");
+    };
+    made(tool("gcc").arg("-c").args([&source]).arg("-o").arg(&object));
+    made(tool("ar").arg("rcs").args([&archive, &object]));
+    for file in [&source, &object, &archive] {
+        let file = file.to_str().unwrap();
+        for (function, symbol, verb) in [
+            ("calls", "helper", "calls"),
+            ("jumps", "elsewhere", "calls"),
+            ("points", "by_pointer", "calls"),
+            ("reads", "table", "uses"),
+        ] {
+            let output = call(function, &["--calls", "1"], file);
+            let wanted = [
+                format!("it {verb} {symbol}, which is not defined"),
+                format!("{function}: link {file} with what defines {symbol}, and name that"),
+            ];
+            tells(&output, 1, &[&wanted[0], &wanted[1]]);
+            let output = call(function, &["--calls", "1", "--format", "json"], file);
+            let document = json::document(&output.stdout);
+            assert_eq!(document["calls"][0]["undefined_symbol"], symbol);
+        }
+        // The C library is linked, and weak symbols are 0.
+        for function in ["whole", "perhaps"] {
+            let wanted = ["1 of 1 calls returned with all registers preserved"];
+            tells(&call(function, &["--calls", "1"], file), 0, &wanted);
+        }
+    }
+    // Another member has it.
+    let other = folder.path().join("other.s");
+    let text = "\t.globl helper\n\t.type helper, @function\nhelper:\n\tret\n";
+    std::fs::write(&other, text).unwrap();
+    let other_object = folder.path().join("other.o");
+    made(
+        tool("gcc")
+            .arg("-c")
+            .arg(&other)
+            .arg("-o")
+            .arg(&other_object),
+    );
+    made(tool("ar").arg("rcs").args([&archive, &other_object]));
+    let output = call("calls", &["--calls", "1"], archive.to_str().unwrap());
+    tells(&output, 0, &["1 of 1 calls returned"]);
+    // The dynamic linker names what a shared object lacks.
+    let library = folder.path().join("library.so");
+    let text = "\t.globl f\n\t.type f, @function\nf:\tjmp helper@PLT\n";
+    std::fs::write(&other, text).unwrap();
+    made(
+        tool("gcc")
+            .args(["-shared", "-nostdlib"])
+            .arg(&other)
+            .arg("-o")
+            .arg(&library),
+    );
+    let output = call("f", &["--calls", "1"], library.to_str().unwrap());
+    let wanted = [
+        "undefined symbol: helper",
+        "library.so was not loaded into /bin/sh",
+    ];
+    tells(&output, 2, &wanted);
+}

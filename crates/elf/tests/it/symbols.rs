@@ -1,6 +1,6 @@
 //! Symbols of real files, compared with nm and objdump.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -400,4 +400,44 @@ fn libc_as_a_whole() {
             "{address:#x}: {found} is none of {names:?}"
         );
     }
+}
+
+/// Of a program that keeps its relocations, the symbols that readelf lists as undefined, except those
+/// of its dynamic symbol table.
+#[test]
+fn unresolved_symbols_are_those_that_readelf_lists() {
+    let directory = directory("unresolved_symbols");
+    let source = "void lacking(void); int strlen(const char *); extern int variable;
+        extern __thread int of_thread; __attribute__((weak)) void perhaps(void);
+        void _start(void) { lacking(); if (perhaps) perhaps(); variable = strlen(\"\") + of_thread; }";
+    let options = [
+        "-nostartfiles",
+        "-no-pie",
+        "-fno-builtin",
+        "-Wl,--unresolved-symbols=ignore-all,--emit-relocs",
+    ];
+    let program = compile(&directory, "unresolved", source, &options);
+    let list = |option: &str| -> BTreeSet<String> {
+        let path = program.to_str().unwrap();
+        let text = binutils("readelf", ["-W", option, path]);
+        let undefined = text.lines().filter_map(|line| line.split_once(" UND "));
+        let names =
+            undefined.filter_map(|(_, name)| name.split([' ', '@']).find(|it| !it.is_empty()));
+        names.map(str::to_owned).collect()
+    };
+    let wanted = &list("--syms") - &list("--dyn-syms");
+    let file = ElfFile::open(&program).unwrap();
+    let ours = file.unresolved_symbols().unwrap();
+    let names: BTreeSet<String> = ours.iter().map(|it| it.name.to_string()).collect();
+    assert_eq!(names, wanted);
+    assert_eq!(names.len(), 4, "{names:?}");
+    let weak: Vec<&str> = ours
+        .iter()
+        .filter(|it| it.is_weak)
+        .map(|it| &*it.name)
+        .collect();
+    assert_eq!(weak, ["perhaps"]);
+    let of_threads = ours.iter().filter(|it| it.is_thread_local);
+    let of_threads: Vec<&str> = of_threads.map(|it| &*it.name).collect();
+    assert_eq!(of_threads, ["of_thread"]);
 }

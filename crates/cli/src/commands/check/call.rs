@@ -1,25 +1,24 @@
 //! `unspool check --call`: calls one function with generated arguments.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use unspool_assembly::AssemblySource;
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots, Symbols, demangle};
 use unspool_single_step::{
-    ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, HostProgram,
-    StopLocation,
+    ArgumentInput, CallEnd, CallReport, CallRequest, CallResult, ClobberedRegister, StopLocation,
 };
 
+use super::host::CallHost;
 use super::run::{self, LocatedRun};
 use crate::args::Format;
 use crate::args::check::{CallArgument, CheckArgs};
-use crate::commands::{self, cc::CcAssembler};
+use crate::commands;
 use crate::output::{self, EscapedText, ExitCodes, JsonLayout};
 
 /// The argument registers.
@@ -34,6 +33,7 @@ struct CallSummary<'r> {
     /// The number of calls that were not made.
     missing: usize,
     modules: Vec<LocatedRun<'r>>,
+    host: &'r CallHost,
     /// Symbols for the locations where calls ended.
     symbols: Option<Symbols>,
 }
@@ -42,7 +42,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     let [path] = args.files.as_slice() else {
         bail!("--call takes one file");
     };
-    let (host, _made) = host(path, function)?;
+    let host = CallHost::new(path, function)?;
     let limit = args
         .step_args
         .time_limit
@@ -53,7 +53,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     });
     let rows = args.step_args.from.to_step();
     let report = unspool_single_step::call(&CallRequest {
-        host: host.clone(),
+        host: host.program.clone(),
         function: function.to_owned(),
         arguments: arguments.collect(),
         calls: args.call_args.calls.get(),
@@ -63,7 +63,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         time_limit: Duration::from_secs(limit),
     });
     // A temporary file's name would not help the user.
-    let made = host.file.display().to_string();
+    let made = host.program.file.display().to_string();
     let report = report.map_err(|error| {
         let given = path.display().to_string();
         anyhow!(error.to_string().replace(&made, &given))
@@ -80,7 +80,8 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         missing: usize::try_from(args.call_args.calls.get())
             .map_or(0, |calls| calls.saturating_sub(report.calls.len())),
         modules,
-        symbols: symbols(&host.file, &report),
+        host: &host,
+        symbols: symbols(&host.program.file, &report),
     };
     let mut out = Vec::new();
     match format {
@@ -99,26 +100,6 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
     } else {
         ExitCodes::FINDINGS
     }))
-}
-
-/// Finds or makes a program that has a file mapped; and the folder of files made for it.
-fn host(path: &Path, function: &str) -> anyhow::Result<(HostProgram, Option<TempDir>)> {
-    if AssemblySource::is_assembly_path(path) {
-        return linked(path, function);
-    }
-    match HostProgram::with_file(&ElfFile::open(path)?)? {
-        Some(host) => Ok((host, None)),
-        None => linked(path, function),
-    }
-}
-
-/// A program linked from an object file, or assembly source. The function is its entry point, which
-/// does not matter here.
-fn linked(path: &Path, function: &str) -> anyhow::Result<(HostProgram, Option<TempDir>)> {
-    let folder = tempfile::tempdir().context("no folder to link in")?;
-    let program = folder.path().canonicalize()?.join("linked");
-    CcAssembler::from_environment().link(path, function, &program)?;
-    Ok((HostProgram::itself(program), Some(folder)))
 }
 
 /// The symbols around the locations in the file where calls ended.
@@ -140,7 +121,7 @@ fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
     ))
 }
 
-impl CallSummary<'_> {
+impl<'r> CallSummary<'r> {
     /// The function at an address in the file, and the distance from its start.
     fn symbol_at(&self, location: &StopLocation) -> Option<(String, u64)> {
         let at = location.vaddr?;
@@ -159,6 +140,14 @@ impl CallSummary<'_> {
         }
     }
 
+    /// The undefined symbol whose use ended a call.
+    fn undefined(&self, result: &CallResult) -> Option<Cow<'r, str>> {
+        match &result.end {
+            CallEnd::Signal(_, spot) => Some(self.host.undefined_at(spot)?.0),
+            _ => None,
+        }
+    }
+
     /// How a call ended that did not return correctly.
     fn failure(&self, end: &CallEnd) -> Option<String> {
         match end {
@@ -167,11 +156,19 @@ impl CallSummary<'_> {
                 let lost: Vec<String> = lost.iter().map(describe_clobbered).collect();
                 Some(format!("returned, but {}", lost.join(", ")))
             }
-            CallEnd::Signal(signal, spot) => Some(format!(
-                "ended by {} at {}",
-                signal_name(*signal),
-                self.describe(spot)
-            )),
+            CallEnd::Signal(signal, spot) => {
+                let signal = signal_name(*signal);
+                Some(match self.host.undefined_at(spot) {
+                    Some((name, true)) => {
+                        format!("ended by {signal}: it calls {name}, which is not defined")
+                    }
+                    Some((name, false)) => format!(
+                        "ended by {signal} at {}: it uses {name}, which is not defined",
+                        self.describe(spot)
+                    ),
+                    None => format!("ended by {signal} at {}", self.describe(spot)),
+                })
+            }
             CallEnd::TimedOut(Some(spot)) => Some(format!(
                 "had not returned in time (--time-limit), and was at {}",
                 self.describe(spot)
@@ -239,6 +236,18 @@ fn print_text(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()>
         count - failed,
         summary.seed
     )?;
+    let undefined = summary.calls.iter().filter_map(|it| summary.undefined(it));
+    let undefined: BTreeSet<Cow<'_, str>> = undefined.collect();
+    if !undefined.is_empty() {
+        let undefined: Vec<&str> = undefined.iter().map(Cow::as_ref).collect();
+        writeln!(
+            out,
+            "{}: link {} with what defines {}, and name that program or shared object",
+            summary.function,
+            output::path(summary.path),
+            undefined.join(", ")
+        )?;
+    }
     if summary.missing > 0 {
         let missing = summary.missing;
         let function = summary.function;
@@ -301,6 +310,7 @@ fn as_json(summary: &CallSummary<'_>, result: &CallResult) -> Value {
         "signal": signal,
         "exit_status": status,
         "location": location,
+        "undefined_symbol": summary.undefined(result),
         "clobbered_registers": clobbered,
     })
 }

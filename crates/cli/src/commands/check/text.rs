@@ -1,5 +1,6 @@
 //! Findings as text.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -109,11 +110,32 @@ fn print_assumptions(out: &mut impl Write, name: &str, files: &[FileReport]) -> 
     if totals.assuming_noreturn > 0 {
         writeln!(
             out,
-            "{name}: {} proven rows assume that calls of unknown functions do not return: docs/checking.md, assumption 5",
-            totals.assuming_noreturn
+            "{name}: {} proven rows assume that {} not return: docs/checking.md, assumption 5",
+            totals.assuming_noreturn,
+            assumed_noreturn(files),
         )?;
     }
     Ok(())
+}
+
+/// The functions of files that are assumed not to return, with the verb: some names stand for all.
+fn assumed_noreturn(files: &[FileReport]) -> String {
+    const MAX_NAMES: usize = 4;
+    let names = files
+        .iter()
+        .flat_map(|file| &file.functions_assumed_noreturn);
+    let names: BTreeSet<&str> = names.map(String::as_str).collect();
+    let shown = names.iter().take(MAX_NAMES);
+    let mut shown: Vec<String> = shown.map(|name| EscapedText(name).to_string()).collect();
+    match (shown.as_slice(), names.len().saturating_sub(MAX_NAMES)) {
+        ([], _) => "calls of unknown functions do".to_owned(),
+        ([name], _) => format!("{name} does"),
+        (_, 0) => {
+            let last = shown.pop().unwrap_or_default();
+            format!("{} and {last} do", shown.join(", "))
+        }
+        (_, others) => format!("{} and {others} others do", shown.join(", ")),
+    }
 }
 
 /// The calling conventions of files, with the sums of their entries.
@@ -155,7 +177,7 @@ pub(super) fn report(
         "{place}: {} {} {}",
         finding.severity,
         finding.code,
-        finding.message(),
+        located_finding.message(),
     )?;
     match (&located_finding.function, &located_finding.source) {
         (Some((name, distance)), _) => {
@@ -182,7 +204,9 @@ pub(super) fn report(
         write!(
             out,
             "  {mark} {:>8x}  {:width$}  declared {:<column$}",
-            line.address.0, line.text, line.declared
+            located_finding.printed_address(line.address),
+            line.text,
+            line.declared
         )?;
         match line.computed.as_str() {
             "" => writeln!(out, "  not known")?,
@@ -193,7 +217,7 @@ pub(super) fn report(
     if !located_finding.path.is_empty() {
         let end = |(at, line): (Vaddr, Option<u32>)| match line {
             Some(line) => format!("line {line}"),
-            None => format!("{:x}", at.0),
+            None => format!("{:x}", located_finding.printed_address(at)),
         };
         let jumps = located_finding
             .path
@@ -205,7 +229,7 @@ pub(super) fn report(
             jumps.collect::<Vec<_>>().join(", ")
         )?;
     }
-    if let Some(hint) = finding.hint {
+    if let Some(hint) = located_finding.hint() {
         writeln!(out, "    {hint}")?;
     }
     writeln!(out, "    {}", located_finding.remedy())?;
