@@ -668,7 +668,7 @@ fn the_tree_of_a_json_report_has_the_folded_stacks() {
     let text = report("text");
     assert_eq!(text.matches("  main  [").count(), 2, "{text}");
     assert!(
-        !text.contains("_[s]") && text.contains(" 98.99 %           main  ["),
+        !text.contains("_[s]") && text.contains(" 98.99 %   3.03 %  main  ["),
         "{text}"
     );
     let text = report("json");
