@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter, Instruction};
+use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter, Instruction, OpKind};
 use unspool_rows::{Abi, Arch};
 
 /// Disassembles machine code of x86-64 and i386.
@@ -73,8 +73,11 @@ impl Disassembler {
 
 /// The address that an instruction names as its target.
 fn branch_target(instruction: &Instruction) -> Option<u64> {
-    let target = instruction.near_branch_target();
-    (target != 0).then_some(target)
+    let is_near = matches!(
+        instruction.op0_kind(),
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+    );
+    is_near.then(|| instruction.near_branch_target())
 }
 
 impl fmt::Debug for Disassembler {

@@ -55,7 +55,9 @@ impl CallHost {
         let compiler = CcAssembler::from_environment();
         let mut program = files.join("linked");
         compiler.link(path, function, &program, None)?;
-        let undefined = undefined(&program);
+        let mut undefined = undefined(&program);
+        // It is so if the file lacks it, as the entry point.
+        undefined.retain(|_, name| name != function);
         if !undefined.is_empty() {
             let definitions = files.join("undefined.s");
             fs::write(&definitions, definitions_of(&undefined))?;
