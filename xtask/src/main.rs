@@ -49,8 +49,8 @@ usage: cargo xtask TASK
   soak [--samples N]          sample stacks at random addresses of threads that throw, jump, switch
                               stacks, load and unload libraries, and check each (default: 1000000)
   effects [--states N]        execute each form of each instruction from N states (default: 4) on this processor, and ask
-                              python3-capstone about the rest: does any change what the analysis says that
-                              it leaves as it was (docs/checking.md)?
+                              Zydis (libzydis-dev) about the rest: does any change what the analysis says
+                              that it leaves as it was (docs/checking.md)?
   archives [--only TEXT] [--sample N]
                               check Debian's static libraries: is any row refuted that is not known to be
                               wrong (docs/findings.md)? --help says more
@@ -166,7 +166,7 @@ fn run() -> Result<ExitCode, Error> {
         "bad-frames" => done(bad_frames::run(args, out)),
         "soak" => soak(args),
         "effects" => {
-            packages::path("/usr/lib/python3/dist-packages/capstone/__init__.py")?;
+            packages::path("/usr/include/Zydis/Zydis.h")?;
             effects(args)
         }
         "archives" => archives::run(&archives::ArchiveOptions::parse(args)?, out),

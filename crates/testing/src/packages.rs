@@ -128,6 +128,7 @@ pub const NEEDED: &[PackageFile] = &[
         "/usr/lib/python3/dist-packages/capstone/__init__.py",
         "python3-capstone",
     ),
+    needed("/usr/include/Zydis/Zydis.h", "libzydis-dev"),
     needed("/usr/bin/script", "bsdutils"),
     needed("/usr/bin/tmux", "tmux"),
     needed("/usr/bin/timeout", "coreutils"),

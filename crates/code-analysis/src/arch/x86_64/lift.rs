@@ -1000,11 +1000,6 @@ pub(super) fn lift_enter(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if insn.code() != Opcode::Enterq_imm16_imm8 {
         return false;
     }
-    // This many frame pointers of enclosing functions are pushed, too: their contents come from the
-    // stack.
-    let level = insn.immediate8_2nd() & 31;
-    let pushed = 8 * u16::from(level);
-    let below = -i32::from(pushed);
     ops.extend([
         move_stack_pointer(-8),
         Op::Store {
@@ -1012,17 +1007,36 @@ pub(super) fn lift_enter(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
             offset: 0,
             from: RBP,
         },
-        Op::Add {
-            to: RBP,
-            from: RSP,
-            bytes: 0,
-        },
     ]);
+    // The frame pointers of enclosing functions are pushed, too: from where the old one points, and
+    // the new one.
+    let level = i32::from(insn.immediate8_2nd() & 31);
+    for number in 1..level {
+        let offset = -8 * number;
+        ops.extend([
+            Op::Load {
+                to: SCRATCH,
+                base: RBP,
+                offset,
+            },
+            Op::Store {
+                base: RSP,
+                offset,
+                from: SCRATCH,
+            },
+        ]);
+    }
+    ops.push(Op::Add {
+        to: RBP,
+        from: RSP,
+        bytes: 0,
+    });
+    let below = -8 * level;
     if level > 0 {
-        ops.push(Op::WeakOverwrite {
+        ops.push(Op::Store {
             base: RBP,
             offset: below,
-            size: pushed,
+            from: RBP,
         });
     }
     ops.push(move_stack_pointer(below - i32::from(insn.immediate16())));

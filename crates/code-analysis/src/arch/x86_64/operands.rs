@@ -55,6 +55,11 @@ pub(super) fn memory(insn: &Instruction) -> MemoryOperand {
                 offset,
             })
         }
+        (Register::None, index) if is_64(index) && insn.memory_index_scale() == 1 => number(index)
+            .map_or(MemoryOperand::Other, |base| MemoryOperand::Simple {
+                base,
+                offset,
+            }),
         (base, index) if is_64(index) && (is_64(base) || base == Register::None) => {
             let Some(index) = number(index) else {
                 return MemoryOperand::Other;

@@ -76,6 +76,11 @@ impl WriteSets {
         }
         if is_lossy(insn) {
             results.sources = 0;
+        } else if is_wide_multiplication(insn) {
+            // One factor may be 1.
+            results.clobbered &= !(bit(RAX) | bit(RDX));
+            results.computed = 1 << RAX | 1 << RDX;
+            results.sources |= 1 << RAX;
         } else if insn.mnemonic() == Mnemonic::Mulx {
             results.sources |= 1 << RDX;
         }
@@ -170,13 +175,15 @@ impl WriteSets {
                     | OpAccess::ReadCondWrite
             )
         };
-        // By the signs of another operand.
+        // By the signs of another operand, or on processors with shadow stacks only.
         let is_masked = matches!(
             insn.mnemonic(),
             Mnemonic::Vmaskmovps
                 | Mnemonic::Vmaskmovpd
                 | Mnemonic::Vpmaskmovd
                 | Mnemonic::Vpmaskmovq
+                | Mnemonic::Rdsspd
+                | Mnemonic::Rdsspq
         );
         let is_perhaps = |access| matches!(access, OpAccess::CondWrite | OpAccess::ReadCondWrite);
         let is_read = |access| {
@@ -291,18 +298,32 @@ fn is_new_part(insn: &Instruction) -> bool {
     is_set || is_lossy(insn) || insn.mnemonic() == Mnemonic::Mov && immediate(insn, 1).is_some()
 }
 
+/// Whether `rdx` and `rax` get the product of `rax` and a factor of 64 bits.
+fn is_wide_multiplication(insn: &Instruction) -> bool {
+    let is_whole = match insn.op0_kind() {
+        OpKind::Register => insn.op0_register().is_gpr64(),
+        _ => size(insn) == 8,
+    };
+    matches!(insn.mnemonic(), Mnemonic::Mul | Mnemonic::Imul) && insn.op_count() == 1 && is_whole
+}
+
 /// Whether nothing of an instruction's operands is left in its results, except by chance.
 fn is_lossy(insn: &Instruction) -> bool {
     let is_same = insn.op0_register() == insn.op1_register();
+    // With the number, all is left.
+    let is_other = |number: i64| {
+        let bytes = match insn.op0_kind() {
+            OpKind::Register => insn.op0_register().size(),
+            _ => insn.memory_size().size(),
+        };
+        let unused = 64_usize.saturating_sub(8 * bytes).min(63);
+        let low = |number: i64| number.cast_unsigned() << unused;
+        immediate(insn, 1).is_some_and(|own| low(own) != low(number))
+    };
     match insn.mnemonic() {
-        Mnemonic::And
-        | Mnemonic::Or
-        | Mnemonic::Shl
-        | Mnemonic::Sal
-        | Mnemonic::Shr
-        | Mnemonic::Sar
-        | Mnemonic::Bts
-        | Mnemonic::Btr => immediate(insn, 1).is_some(),
+        Mnemonic::And => is_other(-1),
+        Mnemonic::Or | Mnemonic::Shl | Mnemonic::Sal | Mnemonic::Shr | Mnemonic::Sar => is_other(0),
+        Mnemonic::Bts | Mnemonic::Btr => immediate(insn, 1).is_some(),
         Mnemonic::Sbb => insn.op0_kind() == insn.op1_kind() && is_same,
         _ => false,
     }
@@ -313,6 +334,8 @@ fn unlisted_writes(insn: &Instruction) -> u64 {
     match insn.mnemonic() {
         // Results of its leaf functions (Intel SDM, volume 2, GETSEC).
         Mnemonic::Getsec | Mnemonic::Getsecq => bit(RAX) | bit(RBX) | bit(RCX),
+        // Processors without user interrupts have RDPKRU there, and ignore the prefix.
+        Mnemonic::Clui => bit(RAX) | bit(RDX),
         // The address behind the output (VIA PadLock Programming Guide).
         Mnemonic::Xsha1 | Mnemonic::Xsha256 | Mnemonic::Xsha512 | Mnemonic::Xsha512_alt => bit(RDI),
         Mnemonic::Montmul => bit(RSI),

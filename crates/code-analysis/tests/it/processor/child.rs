@@ -163,6 +163,15 @@ impl TraceeProcess {
         &mut self,
         insn: &[u8],
         from: &mut ProcessorState,
+    ) -> (StepEnd, ProcessorState) {
+        let executed = self.try_execute(insn, from);
+        executed.unwrap_or_else(|error| panic!("{}: {error}", super::hexadecimal(insn)))
+    }
+
+    fn try_execute(
+        &mut self,
+        insn: &[u8],
+        from: &mut ProcessorState,
     ) -> io::Result<(StepEnd, ProcessorState)> {
         /// More than the repetitions in any test.
         const MAX_REPETITIONS: usize = 64;

@@ -268,6 +268,10 @@ fn kept_slots(registers: &UserRegs) -> Vec<u64> {
     places.into_iter().flat_map(near).collect()
 }
 
+/// Kinds of states from [`kept_setting`]. From that number on they are the same, with the bits of
+/// saved values inverted.
+pub(crate) const KEPT_KINDS: u64 = 4;
+
 /// A state whose saved values are nowhere else: not in registers, nor in other stack words. In some
 /// kinds an operation with a register that calls do not preserve changes nothing.
 pub(crate) fn kept_setting(
@@ -282,8 +286,19 @@ pub(crate) fn kept_setting(
     let it = &mut state.registers;
     it.eflags = 0x202;
     it.rcx = 1;
-    if kind > 0 {
-        let idle = [0, u64::MAX, 1][usize::try_from(kind - 1).expect("a kind")];
+    if kind >= KEPT_KINDS {
+        for register in [
+            &mut it.rbx,
+            &mut it.r12,
+            &mut it.r13,
+            &mut it.r14,
+            &mut it.r15,
+        ] {
+            *register = !*register;
+        }
+    }
+    if kind % KEPT_KINDS > 0 {
+        let idle = [0, u64::MAX, 1][usize::try_from(kind % KEPT_KINDS - 1).expect("a kind")];
         [it.rax, it.rdx, it.r8, it.r9, it.r10, it.r11] = [idle; 6];
         it.rcx = idle & 1;
     }

@@ -6,37 +6,16 @@ use std::process::Stdio;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use unspool_code_analysis::AbstractValue;
 use unspool_code_analysis::op::{Flow, ResumePoint};
-use unspool_testing::command;
+use unspool_testing::{Folder, command};
 
 use crate::processor::child::STACK;
 use crate::processor::comparison::{Checker, RegisterModel, numbered, setting, state};
 use crate::processor::forms::InsnForm;
 
-/// Prints, for each line of hexadecimal digits: the registers that the instruction writes; the
-/// operands in memory that it writes, each as `base:index:distance:bytes`; and its groups.
-const SCRIPT: &str = r"
-import sys
-from capstone import *
-from capstone.x86 import *
-decoder = Cs(CS_ARCH_X86, CS_MODE_64)
-decoder.detail = True
-for line in sys.stdin:
-    code = bytes.fromhex(line)
-    insn = next(decoder.disasm(code, 0x200000000800), None)
-    if insn is None or insn.size != len(code):
-        print('-')
-        continue
-    name = lambda register: insn.reg_name(register) or ''
-    try:
-        written = [name(register) for register in insn.regs_access()[1]]
-    except CsError:
-        written = [name(register) for register in insn.regs_write]
-    memory = [op for op in insn.operands if op.type == X86_OP_MEM and op.access & CS_AC_WRITE]
-    memory = [op for op in memory if name(op.mem.segment) not in ('fs', 'gs')]
-    memory = [f'{name(op.mem.base)}:{name(op.mem.index)}:{op.mem.disp}:{op.size}' for op in memory]
-    groups = [insn.group_name(group) for group in insn.groups]
-    print(insn.mnemonic, ','.join(written), ','.join(memory), ','.join(groups), sep='|')
-";
+/// Zydis, as a filter: prints, for each line of hexadecimal digits, the registers that the
+/// instruction writes; the operands in memory that it writes, each as `base:index:distance:bytes`;
+/// and its groups.
+const SOURCE: &str = include_str!("zydis.c");
 
 /// Its answer for an instruction.
 #[derive(Debug, Clone)]
@@ -44,29 +23,26 @@ pub(crate) struct DecoderAnswer {
     registers: Vec<String>,
     /// Distance from the stack pointer, and size in bytes.
     memory: Vec<(i64, i64)>,
-    /// Kinds of instructions that it is one of: `jump`, `call`, `ret`, `iret` and others.
+    /// Kinds of instructions that it is one of: `jump`, `call` or `ret`.
     groups: Vec<String>,
 }
 
 /// Asks about forms; `None` for those that it does not know.
 pub(crate) fn ask<'f>(forms: impl Iterator<Item = &'f InsnForm>) -> Vec<Option<DecoderAnswer>> {
-    let mut command = command("/usr/bin/python3");
-    command
-        .args(["-c", SCRIPT])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut child = command.spawn().expect("install python3-capstone");
+    let folder = Folder::new();
+    folder.write("zydis.c", SOURCE);
+    folder.tool("gcc", "-O2 -Wall -Wextra -Werror zydis.c -o zydis -lZydis");
+    let mut command = command(folder.path().join("zydis"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it was built");
     let lines: String = forms
         .map(|form| super::hexadecimal(&form.bytes) + "\n")
         .collect();
     let mut input = child.stdin.take().expect("it is piped");
     let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
     let output = child.wait_with_output().expect("it ends");
-    writer
-        .join()
-        .expect("it ends")
-        .expect("install python3-capstone");
-    assert!(output.status.success(), "install python3-capstone");
+    writer.join().expect("it ends").expect("all is read");
+    assert!(output.status.success());
     let text = String::from_utf8(output.stdout).expect("it is text");
     text.lines().map(answer).collect()
 }
@@ -92,7 +68,12 @@ fn answer(line: &str) -> Option<DecoderAnswer> {
 fn number(name: &str) -> Option<u8> {
     const ORDER: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
     let mut all = Register::values().filter(|register| register.is_gpr());
-    let register = all.find(|register| format!("{register:?}").eq_ignore_ascii_case(name))?;
+    // Intel's manuals call the low byte `r8l`, AMD's `r8b`.
+    let is_its = |register: &Register| {
+        let own = format!("{register:?}").to_ascii_lowercase();
+        own == name || own.replace('l', "b") == name && own.starts_with('r')
+    };
+    let register = all.find(is_its)?;
     let whole = register.full_register().number();
     ORDER.get(whole).copied()
 }
@@ -231,7 +212,7 @@ pub(crate) fn flow_difference(
     let groups = answer.map(|answer| answer.groups.as_slice());
     let is_one = |name: &str| groups.is_some_and(|groups| groups.iter().any(|own| own == name));
     let is_so = match flow {
-        None => !["jump", "ret", "iret"].into_iter().any(is_one),
+        None => !["jump", "call", "ret"].into_iter().any(is_one),
         Some(Flow::Jump(_) | Flow::Branch { .. } | Flow::IndirectJump(_)) => is_one("jump"),
         Some(Flow::Call(_) | Flow::IndirectCall(_)) => is_one("call"),
         Some(Flow::Return { .. }) => is_one("ret"),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use iced_x86::FlowControl;
 use unspool_code_analysis::op::{Flow, Op};
 use unspool_code_analysis::{AbstractState, ValueFact};
 
@@ -30,8 +31,14 @@ impl<'f> SequencePool<'f> {
             let (ops, flow) = checker.lift(&form.bytes);
             let is_index =
                 |op: &Op| matches!(op, Op::OverwriteIndexed { .. } | Op::StoreIndexed { .. });
+            // A system call may end the process.
+            let is_syscall = matches!(
+                form.insn.flow_control(),
+                FlowControl::Interrupt | FlowControl::Call
+            );
             // The assumption about indexes would hide all else.
             if flow.is_some()
+                || is_syscall
                 || is_listed(form.insn.code(), &form.bytes)
                 || ops.iter().any(is_index)
             {
@@ -98,7 +105,7 @@ pub(crate) fn execute(
     let mut executed = Vec::new();
     for _ in 0..TRIED {
         let form = pool.choose(&mut random);
-        let Ok((StepEnd::Done, mut after)) = traced.execute(&form.bytes, &mut now) else {
+        let (StepEnd::Done, mut after) = traced.execute(&form.bytes, &mut now) else {
             continue;
         };
         // It has more repetitions than are executed.
