@@ -410,34 +410,34 @@ fn unresolved_symbols_are_those_that_readelf_lists() {
     let source = "void lacking(void); int strlen(const char *); extern int variable;
         extern __thread int of_thread; __attribute__((weak)) void perhaps(void);
         void _start(void) { lacking(); if (perhaps) perhaps(); variable = strlen(\"\") + of_thread; }";
-    let options = [
-        "-nostartfiles",
-        "-no-pie",
-        "-fno-builtin",
-        "-Wl,--unresolved-symbols=ignore-all,--emit-relocs",
-    ];
-    let program = compile(&directory, "unresolved", source, &options);
-    let list = |option: &str| -> BTreeSet<String> {
-        let path = program.to_str().unwrap();
-        let text = binutils("readelf", ["-W", option, path]);
-        let undefined = text.lines().filter_map(|line| line.split_once(" UND "));
-        let names =
-            undefined.filter_map(|(_, name)| name.split([' ', '@']).find(|it| !it.is_empty()));
-        names.map(str::to_owned).collect()
-    };
-    let wanted = &list("--syms") - &list("--dyn-syms");
-    let file = ElfFile::open(&program).unwrap();
-    let ours = file.unresolved_symbols().unwrap();
-    let names: BTreeSet<String> = ours.iter().map(|it| it.name.to_string()).collect();
-    assert_eq!(names, wanted);
-    assert_eq!(names.len(), 4, "{names:?}");
-    let weak: Vec<&str> = ours
-        .iter()
-        .filter(|it| it.is_weak)
-        .map(|it| &*it.name)
-        .collect();
-    assert_eq!(weak, ["perhaps"]);
-    let of_threads = ours.iter().filter(|it| it.is_thread_local);
-    let of_threads: Vec<&str> = of_threads.map(|it| &*it.name).collect();
-    assert_eq!(of_threads, ["of_thread"]);
+    // The dynamic linker is asked for weak symbols.
+    for (linkage, lacks_weak) in [("-no-pie", false), ("-nostdlib", true)] {
+        let options = [
+            "-nostartfiles",
+            "-no-pie",
+            linkage,
+            "-fno-builtin",
+            "-Wl,--unresolved-symbols=ignore-all,--emit-relocs",
+        ];
+        let program = compile(&directory, "unresolved", source, &options);
+        let list = |option: &str| -> BTreeSet<String> {
+            let path = program.to_str().unwrap();
+            let text = binutils("readelf", ["-W", option, path]);
+            let undefined = text.lines().filter_map(|line| line.split_once(" UND "));
+            let names =
+                undefined.filter_map(|(_, name)| name.split([' ', '@']).find(|it| !it.is_empty()));
+            names.map(str::to_owned).collect()
+        };
+        let wanted = &list("--syms") - &list("--dyn-syms");
+        let file = ElfFile::open(&program).unwrap();
+        let ours = file.unresolved_symbols().unwrap();
+        let names: BTreeSet<String> = ours.iter().map(|it| it.name.to_string()).collect();
+        assert_eq!(names, wanted);
+        assert!(names.contains("lacking") && names.contains("variable"));
+        let mut weak = ours.iter().filter(|it| it.is_weak);
+        assert_eq!(weak.any(|it| it.name == "perhaps"), lacks_weak, "{names:?}");
+        let of_threads = ours.iter().filter(|it| it.is_thread_local);
+        let of_threads: Vec<&str> = of_threads.map(|it| &*it.name).collect();
+        assert_eq!(of_threads, ["of_thread"]);
+    }
 }

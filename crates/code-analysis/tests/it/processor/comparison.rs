@@ -297,7 +297,7 @@ pub(crate) fn kept_setting(
             *register = !*register;
         }
     }
-    if kind % KEPT_KINDS > 0 {
+    if !kind.is_multiple_of(KEPT_KINDS) {
         let idle = [0, u64::MAX, 1][usize::try_from(kind % KEPT_KINDS - 1).expect("a kind")];
         [it.rax, it.rdx, it.r8, it.r9, it.r10, it.r11] = [idle; 6];
         it.rcx = idle & 1;
