@@ -44,6 +44,7 @@ fn unsafe_code_is_in_modules_named_sys() {
 const OPENERS: &[(&str, &str)] = &[
     ("bpf/src/btf.rs", "the kernel's"),
     ("cli/src/commands/cc.rs", "in a folder of its own"),
+    ("cli/src/commands/check/host.rs", "in a folder of its own"),
     ("cli/src/commands/doctor/", "the kernel's, and a new one"),
     ("cli/src/commands/record.rs", "the kernel's"),
     ("cli/src/commands/view/server.rs", "the kernel's"),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use unspool_perf_events::{
-    Counter, EventAttr, EventTarget, MmapFile, OpenRefusal, PerfEvent, Record, RecordHeader, Ring,
-    SampleFormat, SampleRate, user_mask,
+    Counter, EventAttr, EventNameError, EventTarget, MmapFile, OpenRefusal, PerfEvent, Record,
+    RecordHeader, Ring, SampleFormat, SampleRate, user_mask,
 };
 use unspool_rows::{Arch, Register};
 use unspool_testing::tool;
@@ -294,6 +294,18 @@ fn refusals_say_what_to_do() {
         "cycles:ppp".parse::<PerfEvent>().unwrap().name(),
         "cycles:ppp"
     );
+}
+
+/// perf takes several events, of which some have commas of their own.
+#[test]
+fn lists_of_events_are_refused_as_lists() {
+    for list in ["cycles,faults", "cycles,", "cpu/event=0x3c,umask=0/,faults"] {
+        let error = list.parse::<PerfEvent>();
+        assert!(matches!(error, Err(EventNameError::List(_))), "{error:?}");
+    }
+    let error = "cpu/event=0x3c,umask=0/u".parse::<PerfEvent>();
+    assert!(matches!(error, Err(EventNameError::Name(_))), "{error:?}");
+    assert!("faults".parse::<PerfEvent>().is_ok());
 }
 
 fn layouts() -> impl Strategy<Value = SampleFormat> {

@@ -1260,15 +1260,15 @@ const LEADERLESS: &str = r#"
 #include <unistd.h>
 volatile unsigned long sink;
 __attribute__((noinline)) void leaf(void) { for (;;) sink++; }
-__attribute__((noinline)) void *narrow(void *unused) {
-    alarm(1);
+__attribute__((noinline)) void *narrow(void *is_long) {
+    alarm(is_long ? 60 : 1);
     leaf();
     sink++;
-    return unused;
+    return is_long;
 }
-int main(void) {
+int main(int argc, char **argv) {
     pthread_t thread;
-    pthread_create(&thread, NULL, narrow, NULL);
+    pthread_create(&thread, NULL, narrow, argc > 1 ? argv[1] : NULL);
     pthread_exit(NULL);
 }
 "#;
@@ -1288,11 +1288,16 @@ fn threads_may_outlive_the_first() {
         .arg(&program.path)
         .output();
     done.expect("perf is there (Debian: linux-perf)");
-    let mut child = program.command(&[]).spawn().unwrap();
+    let mut child = program.command(&["long"]).spawn().unwrap();
     let stat = format!("/proc/{}/stat", child.id());
     while !fs::read_to_string(&stat).unwrap().contains(") Z ") {}
     let target = RecordTarget::Processes(vec![child.id()]);
-    let (_, attached) = record("leaderless_attached", target, options());
+    let options = RecordOptions {
+        duration: Some(Duration::from_secs(1)),
+        ..options()
+    };
+    let (_, attached) = record("leaderless_attached", target, options);
+    child.kill().unwrap();
     child.wait().unwrap();
     for profile in [profile, imported(&path), attached] {
         let stacks = profile
