@@ -41,6 +41,9 @@ static const char *group(ZydisInstructionCategory category)
 static void print_operand(const ZydisDecodedOperand *operand)
 {
     const ZydisDecodedOperandMem *memory = &operand->mem;
+    /* What is pushed is below the stack pointer, and has no distance here. */
+    if (operand->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN && memory->base == ZYDIS_REGISTER_RSP)
+        return;
     if (memory->segment != ZYDIS_REGISTER_FS && memory->segment != ZYDIS_REGISTER_GS)
         printf("%s:%s:%lld:%d,", name(memory->base), name(memory->index),
                (long long)memory->disp.value, operand->size / 8);
