@@ -221,6 +221,7 @@ fn print_text(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()>
             continue;
         };
         failed += 1;
+        let failure = EscapedText(&failure);
         let values = ARGUMENTS.iter().zip(called.arguments);
         let values: Vec<String> = values
             .map(|(name, value)| format!("{name}={value:#x}"))
@@ -245,7 +246,7 @@ fn print_text(out: &mut impl Write, summary: &CallSummary<'_>) -> io::Result<()>
             "{}: link {} with what defines {}, and name that program or shared object",
             summary.function,
             output::path(summary.path),
-            undefined.join(", ")
+            EscapedText(&undefined.join(", "))
         )?;
     }
     if summary.missing > 0 {

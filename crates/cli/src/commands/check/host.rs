@@ -55,9 +55,7 @@ impl CallHost {
         let compiler = CcAssembler::from_environment();
         let mut program = files.join("linked");
         compiler.link(path, function, &program, None)?;
-        let mut undefined = undefined(&program);
-        // It is so if the file lacks it, as the entry point.
-        undefined.retain(|_, name| name != function);
+        let undefined = undefined(&program, function);
         if !undefined.is_empty() {
             let definitions = files.join("undefined.s");
             fs::write(&definitions, definitions_of(&undefined))?;
@@ -87,8 +85,9 @@ impl CallHost {
     }
 }
 
-/// The undefined symbols of a linked program, with addresses. Weak ones stay 0, as code expects.
-fn undefined(program: &Path) -> BTreeMap<u64, String> {
+/// The undefined symbols of a linked program, with addresses. Weak ones stay 0, as code expects. The
+/// entry point is undefined where the file lacks it, and no code uses it.
+fn undefined(program: &Path, entry: &str) -> BTreeMap<u64, String> {
     let file = ElfFile::open(program);
     let symbols = file.as_ref().map(ElfFile::unresolved_symbols);
     let Ok(Ok(symbols)) = symbols else {
@@ -98,7 +97,7 @@ fn undefined(program: &Path) -> BTreeMap<u64, String> {
     let is_plain = |name: &str| !name.contains(is_odd);
     let symbols = symbols
         .into_iter()
-        .filter(|it| !it.is_weak && !it.is_thread_local && is_plain(&it.name));
+        .filter(|it| !it.is_weak && !it.is_thread_local && it.name != entry && is_plain(&it.name));
     let addresses = (0..).map(|number| FIRST_UNDEFINED + number * UNDEFINED_STEP);
     addresses
         .map(|start| start + UNDEFINED_STEP / 2)
