@@ -248,9 +248,10 @@ fn page_shows_what_was_sampled() {
     assert_eq!(
         rows,
         format!(
-            "{} of {} stacks are whole, {} with spliced frames, {} incomplete",
-            share(all.complete),
+            "{} of {} stacks are complete: {} directly, {} by outer frames spliced in; {} incomplete",
+            share(all.complete + all.spliced),
             all.stacks(),
+            share(all.complete),
             share(all.spliced),
             all.incomplete()
         )
@@ -259,7 +260,7 @@ fn page_shows_what_was_sampled() {
         .eval("document.querySelector('#completeness').open = true");
     let reasons = page.text("#completeness-reasons tr");
     for reason in [
-        format!("{}\tof the whole ones with guessed frames", all.guessed),
+        format!("{}\tof the complete ones with guessed frames", all.guessed),
         format!(
             "{}\twithout a user stack",
             all.kernel_threads + all.no_user_registers

@@ -441,8 +441,8 @@ class Page {
     const count = (/** @type {number} */ number) => number.toLocaleString("en");
     const share = (/** @type {number} */ part) => shareOf(part, stacks);
     const parts = [
-      [it.complete, "whole", "whole"],
-      [it.spliced, "spliced", "whole with spliced frames"],
+      [it.complete, "complete", "complete directly"],
+      [it.spliced, "spliced", "complete by outer frames spliced in"],
       [it.incomplete, "incomplete", "incomplete"],
       [it.kernelThreads + it.noUserRegisters, "other", "without a user stack"],
     ];
@@ -453,9 +453,10 @@ class Page {
       piece.style.flexGrow = String(part);
       bar.append(piece);
     }
+    const spliced = `: ${share(it.complete)} directly, ${share(it.spliced)} by outer frames spliced in`;
     byId("completeness-line", HTMLElement).textContent =
-      `${share(it.complete)} of ${count(stacks)} stacks are whole, ${share(it.spliced)} with spliced frames, ` +
-      `${count(it.incomplete)} incomplete`;
+      `${share(it.complete + it.spliced)} of ${count(stacks)} stacks are complete${it.spliced > 0 ? spliced : ""}` +
+      (it.incomplete > 0 ? `; ${count(it.incomplete)} incomplete` : "");
     const body = element("div");
     const table = element("table");
     for (const [part, , text] of parts) {
@@ -463,7 +464,7 @@ class Page {
       row.append(element("td", count(Number(part)), "number"), element("td", String(text)));
     }
     const reasons = it.reasons.map(([reason, n]) => [n, `incomplete: ${reason}`]);
-    const rows = [[it.guessed, "of the whole ones with guessed frames"], ...reasons];
+    const rows = [[it.guessed, "of the complete ones with guessed frames"], ...reasons];
     if (header.lost > 0) rows.push([header.lost, "lost by the recording (all of it)"]);
     for (const [n, text] of rows) {
       const row = table.insertRow();
