@@ -212,6 +212,23 @@ impl FactsCache {
         Some(FrameRule { row, action })
     }
 
+    /// The procedure of frames that were left by a call and have this rule, if it is in the
+    /// address's own slot.
+    #[inline(always)]
+    pub(crate) fn quick_procedure(
+        &self,
+        return_address: u64,
+        rule: FrameRule,
+    ) -> Option<ProcedureInfo> {
+        let slot = self.0.get(slot_of(return_address))?;
+        let [_, row, action, personality, lsda, start] = slot.0.read(return_address)?;
+        (rule == FrameRule { row, action }).then_some(ProcedureInfo {
+            personality: PersonalityAddr::from_word(personality),
+            lsda,
+            start,
+        })
+    }
+
     /// What a walk needs of frames at an address, if it is cached.
     #[inline(always)]
     #[must_use]

@@ -324,13 +324,24 @@ impl LandingWalk {
         Ok(Some(rule))
     }
 
-    /// The personality routine of the frame with this rule, its data, and the size of pushed
-    /// arguments.
+    /// The personality routine of the frame with this rule, and its data.
+    #[inline(always)]
+    #[must_use]
+    pub fn procedure(&mut self, rule: FrameRule) -> ProcedureInfo {
+        if !self.frame.is_interrupted()
+            && let Some(procedure) = CACHE.quick_procedure(self.frame.registers.code, rule)
+        {
+            return procedure;
+        }
+        let (procedure, _) = self.procedure_and_arguments(rule);
+        procedure
+    }
+
+    /// The same, and the size of pushed arguments.
     // The cached facts may be others: if they were not true any longer when the rule was learned,
     // and those could not be kept.
-    #[inline]
-    #[must_use]
-    pub fn procedure(&mut self, rule: FrameRule) -> (ProcedureInfo, u64) {
+    #[inline(never)]
+    fn procedure_and_arguments(&mut self, rule: FrameRule) -> (ProcedureInfo, u64) {
         match CACHE.facts(self.key()) {
             Some(cached) if cached.rule == rule => (cached.procedure, cached.arguments),
             _ => self.uncached_procedure(rule),
@@ -353,7 +364,7 @@ impl LandingWalk {
     #[inline(always)]
     pub fn pop_arguments(&mut self, rule: FrameRule) {
         if rule.has_arguments() {
-            let (_, arguments) = self.procedure(rule);
+            let (_, arguments) = self.procedure_and_arguments(rule);
             let stack_pointer = &mut self.frame.registers.stack_pointer;
             *stack_pointer = stack_pointer.wrapping_add(arguments);
         }

@@ -36,7 +36,7 @@ unsafe extern "C-unwind" fn trace(
         let Ok(rule) = walk.rule() else {
             return FATAL_PHASE1_ERROR;
         };
-        let (procedure, _) = rule.map_or_else(Default::default, |rule| walk.procedure(rule));
+        let procedure = rule.map_or_else(Default::default, |rule| walk.procedure(rule));
         let mut context = UnwindContext::new(&walk.frame, &procedure);
         walk.complete(&mut context);
         // SAFETY: the conditions of `backtrace`.

@@ -120,7 +120,7 @@ impl Unwind {
             first.get_or_insert_with(|| self.walk.position());
             if rule.action() == FrameAction::Personality {
                 // SAFETY: the caller's promise.
-                match unsafe { self.call_personality(rule, SEARCH_PHASE) } {
+                match unsafe { self.call_personality_apart(rule, SEARCH_PHASE) } {
                     CONTINUE_UNWIND => {}
                     HANDLER_FOUND => return HANDLER_FOUND,
                     _ => return FATAL_PHASE1_ERROR,
@@ -191,8 +191,7 @@ impl Unwind {
             if rule.is_none() {
                 action |= TO_END_OF_STACK;
             }
-            let (procedure, _) =
-                rule.map_or_else(Default::default, |rule| self.walk.procedure(rule));
+            let procedure = rule.map_or_else(Default::default, |rule| self.walk.procedure(rule));
             let mut context = UnwindContext::new(&self.walk.frame, &procedure);
             self.walk.complete(&mut context);
             // SAFETY: the caller's promise.
@@ -208,11 +207,13 @@ impl Unwind {
                 FrameAction::Continue => {}
                 // SAFETY: the frame's call site has this landing pad.
                 FrameAction::CleanUp(pad) => unsafe { self.clean_up_at(rule, pad) },
-                // SAFETY: the caller's promise.
-                FrameAction::Personality => match unsafe { self.call_personality(rule, action) } {
-                    CONTINUE_UNWIND => {}
-                    _ => return FATAL_PHASE2_ERROR,
-                },
+                FrameAction::Personality => {
+                    // SAFETY: the caller's promise.
+                    match unsafe { self.call_personality_apart(rule, action) } {
+                        CONTINUE_UNWIND => {}
+                        _ => return FATAL_PHASE2_ERROR,
+                    }
+                }
             }
             if self.walk.step(rule).is_err() {
                 return FATAL_PHASE2_ERROR;
@@ -226,9 +227,9 @@ impl Unwind {
     /// # Safety
     ///
     /// As [`raise_exception`].
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn call_personality(&mut self, rule: FrameRule, action: Actions) -> ReasonCode {
-        let (procedure, _) = self.walk.procedure(rule);
+        let procedure = self.walk.procedure(rule);
         let address = usize::try_from(personalities::routine(procedure.personality)).unwrap_or(0);
         // SAFETY: null, or a function of this type, as unwind tables name it.
         let personality = unsafe { core::mem::transmute::<usize, Option<Personality>>(address) };
@@ -253,6 +254,17 @@ impl Unwind {
             unsafe { land(&self.walk.frame.registers, first, second) }
         }
         reason
+    }
+
+    /// The same where facts are learned: the context takes no stack meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// As [`raise_exception`].
+    #[inline(never)]
+    unsafe fn call_personality_apart(&mut self, rule: FrameRule, action: Actions) -> ReasonCode {
+        // SAFETY: the caller's promise.
+        unsafe { self.call_personality(rule, action) }
     }
 
     /// Continues in the frame at a landing pad that cleans up, as the personality routines of

@@ -226,7 +226,8 @@ fn facts_of_the_own_code_are_learnt_and_kept() {
     let mut facts = FrameFacts::NONE;
     assert_eq!(facts.learn(frame.code()), Ok(true));
     let expected = (facts.procedure, facts.arguments);
-    assert_eq!(walk.procedure(rule), expected);
+    assert_eq!(walk.procedure(rule), facts.procedure);
+    assert_eq!(walk.procedure_and_arguments(rule), expected);
     assert_eq!(
         facts.procedure.start,
         address as fn() -> u64 as usize as u64
@@ -239,7 +240,8 @@ fn facts_of_the_own_code_are_learnt_and_kept() {
         ..facts
     };
     CACHE.put(walk.key(), &other);
-    assert_eq!(walk.procedure(rule), expected);
+    assert_eq!(walk.procedure(rule), facts.procedure);
+    assert_eq!(walk.procedure_and_arguments(rule), expected);
     walk.frame.registers.code = 0;
     assert_eq!(walk.rule(), Ok(None));
 }
