@@ -10,11 +10,12 @@ use unspool_perf_events::{DataFile, MmapFile, PerfFileError, Record, UserRegiste
 use unspool_rows::{Arch, Register};
 use unspool_testing::{Finish, command, tool};
 
-/// Records two events of some programs with perf.
+/// Records two events of some programs with perf: such as happen to programs, not in the kernel
+/// only, which not every user may count.
 fn record(name: &str, options: &[&str]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.data"));
     let mut perf = tool("perf");
-    perf.args(["record", "-q", "-e", "cpu-clock", "-e", "context-switches"]);
+    perf.args(["record", "-q", "-e", "cpu-clock", "-e", "page-faults"]);
     let perf = perf.args(options).arg("-o").arg(&path);
     let work = "for i in 1 2 3 4 5; do gzip -c /proc/self/exe | gzip -d | wc -c; done";
     let done = perf.args(["--", "sh", "-c", work]).output();
@@ -67,7 +68,7 @@ fn theirs(path: &Path) -> Vec<RecordKey> {
 }
 
 /// What the recordings count first.
-const EVENTS: [&str; 2] = ["cpu-clock", "context-switches"];
+const EVENTS: [&str; 2] = ["cpu-clock", "page-faults"];
 /// perf adds this to the names of events of users who may not count in the kernel.
 const USER_ONLY: &str = ":u";
 
@@ -235,7 +236,7 @@ fn the_header_describes_the_recording() {
 fn a_stream_is_read_like_a_file() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stream.data");
     let perf = format!(
-        "perf record -q -e cpu-clock -e context-switches -g -o - -- sleep 0.05 > {}",
+        "perf record -q -e cpu-clock -e page-faults -g -o - -- sleep 0.05 > {}",
         path.display()
     );
     command("sh").args(["-c", &perf]).succeed();

@@ -11,9 +11,12 @@ use linux_perf_data::jitdump::{JitDumpReader, JitDumpRecord};
 use unspool_symbols::{JitCollector, JitDump, JitRecord, PerfMap, PerfMapError};
 use unspool_testing::{hex, tool};
 
+/// Makes a function of its own hot, and one of Node.js.
 const SCRIPT: &str = "\
+const path = require('path');\n\
 function fibonacci(n) {\n  return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);\n}\n\
 let sum = 0;\nfor (let i = 0; i < 20; i++) {\n  sum += fibonacci(22);\n}\n\
+for (let i = 0; i < 300000; i++) {\n  path.join('a', '..', 'b' + i % 7);\n}\n\
 console.log(sum);\nprocess.stdin.resume();\n";
 
 /// Runs the script until it waits for its input to end.
@@ -39,14 +42,8 @@ fn end(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// All of Node's own scripts are compiled. Without the last option, that depends on the machine.
 fn jitdump(folder: &Path) -> PathBuf {
-    let options = [
-        "--perf-prof",
-        "--perf-prof-unwinding-info",
-        "--always-sparkplug",
-    ];
-    let child = node(folder, &options);
+    let child = node(folder, &["--perf-prof", "--perf-prof-unwinding-info"]);
     let path = folder.join(format!("jit-{}.dump", child.id()));
     end(child);
     path
