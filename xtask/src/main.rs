@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
@@ -201,9 +202,18 @@ fn root_tests() -> Result<bool, Error> {
     let is_root = packages::is_root()?;
     let mut command = Command::new(cargo());
     if !is_root {
-        // cargo stays this user's; it starts the test programs by sudo, whose own PATH lacks rustup's.
-        let path = env::var("PATH")?;
-        let runner = ["sudo", "--preserve-env", "env", &format!("PATH={path}")];
+        // cargo stays this user's, with its toolchains. It starts the test programs by sudo, whose
+        // own PATH lacks them. Root has its own home: it does not trust what is in this user's.
+        let mut runner = ["sudo", "--preserve-env", "env", "HOME=/root"]
+            .map(str::to_owned)
+            .to_vec();
+        runner.push(format!("PATH={}", env::var("PATH")?));
+        let home = env::home_dir().ok_or("no home")?;
+        for (variable, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+            let set = env::var_os(variable).map(PathBuf::from);
+            let folder = set.unwrap_or_else(|| home.join(folder));
+            runner.push(format!("{variable}={}", folder.display()));
+        }
         command
             .arg("--config")
             .arg(format!("target.x86_64-unknown-linux-gnu.runner={runner:?}"));
