@@ -117,7 +117,13 @@ fn comparable(text: String) -> String {
         {
             *address = &address[address.len().saturating_sub(3)..];
         }
-        let indent = if line.starts_with('\t') { "\t" } else { "" };
+        // Source lines are behind two spaces.
+        let spaces = line.len() - line.trim_start_matches(' ').len();
+        let indent = match (line.starts_with('\t'), spaces) {
+            (true, _) => "\t",
+            (false, 2) => "  ",
+            (false, _) => "",
+        };
         format!("{indent}{}\n", words.join(" "))
     };
     text.lines().map(line).collect()
