@@ -283,38 +283,74 @@ fn by_perf_annotate(recording: &Path, file: &str, function: &str) -> BTreeMap<u6
 #[test]
 fn counts_are_those_of_perf_annotate() {
     let folder = Folder::new();
-    let source = harness::source("hot.c");
-    let program = folder.join("hot");
-    run_tool(
-        "gcc",
-        &["-g", "-O2", &source, "-o", program.to_str().unwrap()],
-    );
+    for (source, options) in [
+        ("hot.c", &["-g", "-O2"][..]),
+        ("sorts.c", &["-g", "-O1"]),
+        ("hashes.c", &["-g", "-O2"]),
+    ] {
+        let name = source.split('.').next().unwrap();
+        let program = folder.join(name);
+        let source = harness::source(source);
+        let mut build = tool("gcc");
+        build.args(options).args([&*source, "-o"]).arg(&program);
+        build.succeed();
+        compare_with_perf_annotate(&folder, &program, name);
+    }
+}
+
+/// Each instruction has the samples that perf counts, and each line those of its instructions.
+fn compare_with_perf_annotate(folder: &Folder, program: &Path, module: &str) {
     let recording = folder.join("perf.data");
     let mut perf = tool("perf");
     perf.args(["record", "-q", "-F", "4999", "-e", "cpu-clock:u", "-o"]);
-    perf.arg(&recording).arg("--").arg(&program).succeed();
+    perf.arg(&recording).arg("--").arg(program).succeed();
     let path = recording.to_str().unwrap();
     let report = json::document(clean(&["report", "--format", "json", path]));
     let functions = report["functions"].as_array().unwrap();
-    let hot = functions
-        .iter()
-        .filter(|function| function["module"] == "hot");
+    let symbols = run_tool("nm", &[program.to_str().unwrap()]);
+    let has_code = |name: &str| {
+        symbols
+            .lines()
+            .any(|line| line.ends_with(&format!(" {name}")))
+    };
+    let own = functions.iter().filter(|function| {
+        function["module"] == module && has_code(function["function"].as_str().unwrap())
+    });
     let mut compared = 0;
-    for function in hot.take(5) {
+    for function in own.take(5) {
         let name = function["function"].as_str().unwrap();
-        let ours = clean(&["report", "--format", "json", "--disasm", name, path]);
-        let ours = json::document(ours);
-        let listed = ours["functions"][0]["instructions"].as_array().unwrap();
-        let ours = listed.iter().map(|instruction| {
+        let ask = |option: &str| {
+            json::document(clean(&["report", "--format", "json", option, name, path]))
+        };
+        let report = ask("--disasm");
+        let listed = report["functions"][0]["instructions"].as_array().unwrap();
+        let sampled = |it: &&Value| number(&it["samples"]) > 0;
+        let sampled: Vec<&Value> = listed.iter().filter(sampled).collect();
+        let ours = sampled.iter().map(|instruction| {
             let address = hex(instruction["address"].as_str().unwrap());
             (address, number(&instruction["samples"]))
         });
-        let ours: BTreeMap<u64, u64> = ours.filter(|(_, samples)| *samples > 0).collect();
+        let ours: BTreeMap<u64, u64> = ours.collect();
         let theirs = by_perf_annotate(&recording, program.to_str().unwrap(), name);
         assert_eq!(ours, theirs, "{name}");
+        // The lines of the function's own instructions, by addr2line.
+        let mut of_lines: BTreeMap<u64, u64> = BTreeMap::new();
+        for (address, samples) in &theirs {
+            let (innermost, line) = lines(program, *address).remove(0);
+            if innermost == name {
+                *of_lines.entry(line).or_default() += samples;
+            }
+        }
+        let report = ask("--source");
+        let listed = report["functions"][0]["lines"].as_array().unwrap();
+        let listed = listed
+            .iter()
+            .map(|line| (number(&line["line"]), number(&line["samples"])));
+        let listed: BTreeMap<u64, u64> = listed.filter(|(_, samples)| *samples > 0).collect();
+        assert_eq!(listed, of_lines, "{name}");
         compared += ours.values().sum::<u64>();
     }
-    assert!(compared > 0);
+    assert!(compared > 0, "{module}");
 }
 
 /// An archive says the same where the program, its sources and the servers are gone.
