@@ -12,10 +12,10 @@ use unspool_profile::{CodeLimits, NamedProfile, Profile, ProfileFunction, Profil
 use unspool_symbols::{NameDetail, Symbolizer};
 
 use super::report::{
-    detail, graph, load, look_up_names, percent, sampled_code, text_width, total, view,
+    detail, graph, load, look_up_names, page_view, percent, sampled_code, text_width, total, view,
     weight_text, without_files, write_to,
 };
-use crate::args::profiles::{DiffArgs, DiffFormat};
+use crate::args::profiles::{DiffArgs, DiffFormat, Filters};
 use crate::commands::recording::status;
 use crate::output::{self, JsonLayout};
 
@@ -28,25 +28,15 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         default.display()
     );
     let after_path = args.after.as_deref().unwrap_or(Path::new("unspool.prof"));
-    let (before, is_whole_before) = load(before_path, &args.output_args.filters)?;
-    let (after, is_whole_after) = load(after_path, &args.output_args.filters)?;
-    let [one, other] = [&before, &after].map(|profile| counted(&profile.meta().event.name));
-    anyhow::ensure!(
-        one == other,
-        "{} counts {one}, {} {other}: they cannot be compared",
-        before_path.display(),
-        after_path.display()
-    );
-    let detail = detail(&args.output_args.filters);
-    let [before_names, after_names] = comparable_names([&before, &after], detail);
-    let (before, after) = (
-        NamedProfile::new(&before, &before_names),
-        NamedProfile::new(&after, &after_names),
-    );
-    let (before, after) = (
-        view(before_path, &before, &args.output_args.filters)?,
-        view(after_path, &after, &args.output_args.filters)?,
-    );
+    let filters = &args.output_args.filters;
+    let pair = ProfilePair::load([before_path, after_path], filters)?;
+    let [before, after] = pair.named();
+    let of = match args.output_args.format() {
+        DiffFormat::Html => page_view,
+        DiffFormat::Text | DiffFormat::Json | DiffFormat::Flamegraph => view,
+    };
+    let before = of(before_path, &before, filters)?;
+    let after = of(after_path, &after, filters)?;
     let has_samples = !before.samples.is_empty() && !after.samples.is_empty();
     write_to(&args.output_args.output, |out| {
         match args.output_args.format() {
@@ -56,9 +46,8 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             }
             DiffFormat::Json => json(out, &changes(&before, &after)),
             DiffFormat::Html => {
-                let (source_args, filters) = (&args.source_args, &args.output_args.filters);
-                let limits = &CodeLimits::PAGE;
-                let code = sampled_code(&after, &after_names, source_args, filters, limits);
+                let (names, limits) = (pair.names_after(), &CodeLimits::PAGE);
+                let code = sampled_code(&after, names, &args.source_args, filters, limits);
                 html::write_comparison(out, &before, &after, &code)
             }
             DiffFormat::Flamegraph => {
@@ -67,7 +56,49 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             }
         }
     })?;
-    Ok(status(is_whole_before && is_whole_after && has_samples))
+    Ok(status(pair.is_whole && has_samples))
+}
+
+/// Two profiles of the same event, the one before first, with names that can be compared.
+pub(super) struct ProfilePair {
+    profiles: [Profile; 2],
+    names: [ProfileNames; 2],
+    /// Whether no part of either is damaged.
+    is_whole: bool,
+}
+
+impl ProfilePair {
+    pub(super) fn load(paths: [&Path; 2], filters: &Filters) -> anyhow::Result<ProfilePair> {
+        let [before_path, after_path] = paths;
+        let (before, is_whole_before) = load(before_path, filters)?;
+        let (after, is_whole_after) = load(after_path, filters)?;
+        let [one, other] = [&before, &after].map(|profile| counted(&profile.meta().event.name));
+        anyhow::ensure!(
+            one == other,
+            "{} counts {one}, {} {other}: they cannot be compared",
+            before_path.display(),
+            after_path.display()
+        );
+        Ok(ProfilePair {
+            names: comparable_names([&before, &after], detail(filters)),
+            profiles: [before, after],
+            is_whole: is_whole_before && is_whole_after,
+        })
+    }
+
+    pub(super) fn named(&self) -> [NamedProfile<'_>; 2] {
+        let [before, after] = &self.profiles;
+        let [names_before, names_after] = &self.names;
+        [
+            NamedProfile::new(before, names_before),
+            NamedProfile::new(after, names_after),
+        ]
+    }
+
+    pub(super) fn names_after(&self) -> &ProfileNames {
+        let [_, after] = &self.names;
+        after
+    }
 }
 
 /// An event's name without perf's modifiers that change no count: how precise an address is, and

@@ -20,6 +20,7 @@ use crate::args::profiles::{
     TreeKind, WaitArg,
 };
 use crate::commands;
+use crate::commands::diff::ProfilePair;
 use crate::commands::recording::{Recording, named_or_default, status};
 use crate::output;
 use crate::text::fit::{without_arguments, without_parameters};
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let named = NamedProfile::new(&profile, &names);
     let view = match args.output_args.format() {
         ReportFormat::Html | ReportFormat::Archive => {
-            view_of(path, &named, &args.output_args.filters, None)?
+            page_view(path, &named, &args.output_args.filters)?
         }
         _ if args.group == ReportGroup::Wait => {
             let filters = Filters {
@@ -143,45 +144,31 @@ pub(super) fn page(
     source_args: &SourceArgs,
     filters: &Filters,
 ) -> anyhow::Result<Option<Vec<u8>>> {
-    let after = LoadedProfile::load(path, filters)?;
-    let before = before_path
-        .map(|path| LoadedProfile::load(path, filters))
-        .transpose()?;
-    let after_named = after.named();
-    let before_named = before.as_ref().map(LoadedProfile::named);
-    let view = view_of(path, &after_named, filters, None)?;
-    let before = match before_path.zip(before_named.as_ref()) {
-        Some((path, named)) => Some(view_of(path, named, filters, None)?),
-        None => None,
+    let code = |view: &View<'_>, names: &ProfileNames| {
+        sampled_code(view, names, source_args, filters, &CodeLimits::PAGE)
     };
-    if view.samples.is_empty() || before.as_ref().is_some_and(|view| view.samples.is_empty()) {
-        return Ok(None);
-    }
-    let code = sampled_code(&view, &after.names, source_args, filters, &CodeLimits::PAGE);
     let mut page = Vec::new();
-    match &before {
-        Some(before) => html::write_comparison(&mut page, before, &view, &code)?,
-        None => html::write_with_code(&mut page, &view, &code)?,
-    }
-    Ok(Some(page))
-}
-
-/// A profile with its names.
-struct LoadedProfile {
-    profile: Profile,
-    names: ProfileNames,
-}
-
-impl LoadedProfile {
-    fn load(path: &Path, filters: &Filters) -> anyhow::Result<LoadedProfile> {
+    if let Some(before_path) = before_path {
+        let pair = ProfilePair::load([before_path, path], filters)?;
+        let [before, after] = pair.named();
+        let before = page_view(before_path, &before, filters)?;
+        let after = page_view(path, &after, filters)?;
+        if before.samples.is_empty() || after.samples.is_empty() {
+            return Ok(None);
+        }
+        let code = code(&after, pair.names_after());
+        html::write_comparison(&mut page, &before, &after, &code)?;
+    } else {
         let (profile, _) = load(path, filters)?;
         let names = look_up_names(&profile, detail(filters));
-        Ok(LoadedProfile { profile, names })
+        let named = NamedProfile::new(&profile, &names);
+        let view = page_view(path, &named, filters)?;
+        if view.samples.is_empty() {
+            return Ok(None);
+        }
+        html::write_with_code(&mut page, &view, &code(&view, &names))?;
     }
-
-    fn named(&self) -> NamedProfile<'_> {
-        NamedProfile::new(&self.profile, &self.names)
-    }
+    Ok(Some(page))
 }
 
 /// The code to keep. Source files are not fetched from servers: there can be many.
@@ -246,6 +233,15 @@ pub(super) fn view<'a>(
         CpuState::OffCpu
     };
     view_of(path, named, filters, Some(state))
+}
+
+/// The same with the samples of all states, unless a filter says which: a page selects among them.
+pub(super) fn page_view<'a>(
+    path: &Path,
+    named: &'a NamedProfile<'a>,
+    filters: &Filters,
+) -> anyhow::Result<View<'a>> {
+    view_of(path, named, filters, None)
 }
 
 /// The same; without `--state`, the samples of this state, or all.

@@ -74,6 +74,17 @@ pub(crate) fn record_frames(
     program: &Path,
     stacks: &[(Vec<(u64, FrameEvidence)>, u64)],
 ) {
+    let stacks = stacks.iter();
+    let stacks = stacks.map(|(frames, weight)| (frames.clone(), *weight, CpuState::OnCpu));
+    record_states(path, program, &stacks.collect::<Vec<_>>());
+}
+
+/// The same with the state of each sample.
+pub(crate) fn record_states(
+    path: &Path,
+    program: &Path,
+    stacks: &[(Vec<(u64, FrameEvidence)>, u64, CpuState)],
+) {
     let meta = Meta {
         command: vec!["./profiled".into()],
         host: "here".into(),
@@ -110,7 +121,7 @@ pub(crate) fn record_frames(
         is_deleted: false,
         code: None,
     };
-    for (time, (frames, weight)) in (0..).zip(stacks) {
+    for (time, (frames, weight, state)) in (0..).zip(stacks) {
         let frame = |(n, (at, evidence)): (usize, &(u64, FrameEvidence))| RawFrame {
             code: match n {
                 0 => CodeAddr::Instruction(RuntimeAddr(*at)),
@@ -129,7 +140,7 @@ pub(crate) fn record_frames(
             cpu: 0,
             stack,
             weight: *weight,
-            state: CpuState::OnCpu,
+            state: *state,
             end: StackEnd::EntryPoint,
         };
         writer.sample(&sample).unwrap();

@@ -6,13 +6,14 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use unspool_profile::{CpuState, FrameEvidence};
 use unspool_testing::{
     Finish as _, Folder, NOBODY, RunningProgram, UserFolder, await_that, run_tool, send_signal,
     tool,
 };
 
 use crate::harness::{self, unspool_by};
-use crate::report::recorded;
+use crate::report::{clean, record_states, recorded, symbol};
 
 /// Root's user ID, and that of somebody else.
 const ROOT: u32 = 0;
@@ -119,6 +120,25 @@ fn page_is_served_at_its_address_only() {
         (state == "0A" && format!("{local} ").ends_with(&ours)).then(|| local.to_owned())
     });
     assert_eq!(ours.collect::<Vec<_>>(), [format!("0100007F:{port:04X}")]);
+}
+
+/// The comparison that is served is that of `diff`, and has the waits of both.
+#[test]
+fn two_profiles_are_compared_by_their_waits_too() {
+    let (folder, program, before) = recorded();
+    let after = folder.join("after.prof");
+    let stack = vec![(symbol(&program, "work").0 + 8, FrameEvidence::Registers)];
+    let samples = [CpuState::OnCpu, CpuState::OffCpu].map(|state| (stack.clone(), 1_000, state));
+    record_states(&after, &program, &samples);
+    let after = after.to_str().unwrap();
+    let page = clean(&["diff", "--format", "html", &before, after]);
+    let mut view = harness::unspool();
+    view.args(["view", "--no-open", "--before", &before, after]);
+    let mut view = RunningProgram::start(&mut view);
+    let served = run_tool("curl", &["--silent", &view.line()]);
+    assert_eq!(served.out, page);
+    let on_cpu = ["diff", "--format", "html", "--state", "on", &before, after];
+    assert_ne!(clean(&on_cpu), page);
 }
 
 /// A process's arguments are public, so others learn the address.
