@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 
 const folder = pathToFileURL(`${process.argv[2]}/`);
 const { Profile } = await import(new URL("profile.mjs", folder));
-const { CalleeTree, CallerTree, withoutTemplateArguments } = await import(new URL("tree.mjs", folder));
+const { CalleeTree, CallerTree, completeness, ofHeaviestThread, select, withoutTemplateArguments } = await import(new URL("tree.mjs", folder));
 const { instructionWeights, lineWeights, jumpArrows } = await import(new URL("code.mjs", folder));
 const { SameNodes, sameFunctions } = await import(new URL("difference.mjs", folder));
 
@@ -20,6 +20,13 @@ const FUNCTIONS = 6;
 const INSTRUCTIONS = 4;
 const modules = ["a", "b", "c"];
 const FIRST_LINE = 100;
+const waits = ["a lock", "a disk"];
+const ends = [
+  { reason: "root", is_root: true, has_user_stack: true },
+  { reason: "no table", is_root: false, has_user_stack: true },
+  { reason: "kernel thread", is_root: false, has_user_stack: false },
+  { reason: "no registers", is_root: false, has_user_stack: false },
+];
 const functions = Array.from({ length: FUNCTIONS }, (_, n) => ({
   name: `f${n}`,
   module: n % 3,
@@ -63,8 +70,11 @@ function made() {
     }
   };
   number(root, paths[0]);
-  const header = { functions, modules, files: [], threads: [{}], ends: [], is_time: true, frequency: 1000 };
-  const zeros = leaves.map(() => 0);
+  const first = random(leaves.length);
+  const lengths = [first, 0, leaves.length - first];
+  const header = { functions, modules, files: [], threads: lengths.map(() => ({})), ends, waits, is_time: true, frequency: 1000 };
+  const times = lengths.flatMap((length) => Array.from({ length }, () => random(100)).sort((a, b) => a - b));
+  const state = () => random(ends.length) + (random(3) === 0 ? 32 + 64 * (1 + random(waits.length)) : 0);
   const profile = new Profile(
     header,
     new Map([
@@ -72,12 +82,12 @@ function made() {
       ["node.function", columns.function],
       ["node.flags", columns.flags],
       ["node.line", columns.line],
-      ["thread.samples", [leaves.length]],
+      ["thread.samples", lengths],
       ["sample.node", leaves.map(([node]) => node.number)],
       ["sample.weight", leaves.map(([, weight]) => weight)],
-      ["sample.time", zeros],
-      ["sample.cpu", zeros],
-      ["sample.state", zeros],
+      ["sample.time", times],
+      ["sample.cpu", leaves.map(() => random(3))],
+      ["sample.state", leaves.map(state)],
       ["sample.place", leaves.map(() => random(INSTRUCTIONS + 1))],
     ].map(([name, numbers]) => [name, Float64Array.from(numbers)])),
   );
@@ -189,10 +199,94 @@ function compare(tree, transforms, collapses, totals, said) {
   }
 }
 
+/** Compares the weights that were spliced and guessed, and which nodes are inlined and leaves, with those of plain paths. */
+function compareMarks(profile, samples, tree, inverse) {
+  const kinds = { guessed: 1, spliced: 2, isInlined: 4 };
+  const plain = [new Map(), new Map()];
+  for (const sample of samples) {
+    const nodes = [];
+    for (let n = profile.node[sample]; n > 0; n = profile.parent[n]) nodes.unshift(n);
+    for (const [which, way] of [nodes, nodes.slice().reverse()].entries()) {
+      way.forEach((n, depth) => {
+        const path = way.slice(0, depth + 1).map((it) => profile.fn[it]).join();
+        for (const [kind, flag] of Object.entries(kinds)) {
+          const isSo = (profile.flags[n] & flag) === flag;
+          if (isSo) add(plain[which], `${kind} ${path}`, profile.weight[sample]);
+        }
+        if (depth + 1 < way.length) add(plain[which], `inner ${path}`, 1);
+      });
+    }
+  }
+  for (const [which, it] of [tree, inverse].entries()) {
+    const waiting = [[0, []]];
+    while (waiting.length > 0) {
+      const [node, path] = waiting.pop();
+      for (const child of it.children(node)) {
+        const to = [...path, it.fn(child)];
+        const of = (kind) => plain[which].get(`${kind} ${to.join()}`) ?? 0;
+        assert.equal(it.guessed(child), of("guessed"));
+        assert.equal(it.spliced(child), of("spliced"));
+        assert.equal(it.isInlined(child), of("isInlined") > 0);
+        assert.equal(it.isLeaf(child), of("inner") === 0);
+        waiting.push([child, to]);
+      }
+    }
+  }
+}
+
+/** Compares the samples that a random state selects, and how complete they are, with plain filters. */
+function compareSelection(profile) {
+  const some = (limit) => Array.from({ length: random(3) }, () => random(limit));
+  const time = () => (random(2) === 0 ? null : random(100));
+  const state = {
+    state: ["on", "off", "all"][random(3)],
+    threads: some(3),
+    cpus: some(3),
+    from: time(),
+    to: time(),
+    wait: random(3) === 0 ? waits[random(2)] : "",
+  };
+  const all = Array.from(profile.node.keys());
+  const threads = profile.header.threads.flatMap((_, thread) => all.filter((n) => profile.thread[n] === thread).map(() => thread));
+  const isOff = (n) => profile.state[n] >= 32;
+  const expected = all.filter(
+    (n) =>
+      (state.state === "all" || isOff(n) === (state.state === "off")) &&
+      (state.threads.length === 0 || state.threads.includes(threads[n])) &&
+      (state.cpus.length === 0 || state.cpus.includes(profile.cpu[n])) &&
+      (state.from === null || profile.time[n] >= state.from) &&
+      (state.to === null || profile.time[n] < state.to) &&
+      (state.wait === "" || (isOff(n) && waits[(profile.state[n] >> 6) - 1] === state.wait)),
+  );
+  const selected = select(profile, state);
+  assert.deepEqual([...selected], expected, JSON.stringify(state));
+  const sum = (samples) => samples.reduce((weight, n) => weight + profile.weight[n], 0);
+  const heaviest = ofHeaviestThread(profile, selected);
+  const greatest = Math.max(0, ...[0, 1, 2].map((thread) => sum(expected.filter((n) => threads[n] === thread))));
+  assert.equal(sum([...heaviest.samples]), greatest);
+  if (expected.length > 0) assert.deepEqual([...heaviest.samples], expected.filter((n) => threads[n] === heaviest.thread));
+
+  const found = completeness(profile, selected);
+  const flagsOf = (n) => {
+    let flags = 0;
+    for (let node = profile.node[n]; node > 0; node = profile.parent[node]) flags |= profile.flags[node];
+    return flags;
+  };
+  const count = (isCounted) => expected.filter((n) => isCounted(profile.state[n] & 31, flagsOf(n))).length;
+  assert.equal(found.spliced, count((end, flags) => end === 0 && (flags & 2) !== 0));
+  assert.equal(found.complete, count((end, flags) => end === 0 && (flags & 2) === 0));
+  assert.equal(found.guessed, count((end, flags) => end === 0 && (flags & 3) === 1));
+  assert.equal(found.incomplete, count((end) => end === 1));
+  assert.equal(found.kernelThreads, count((end) => end === 2));
+  assert.equal(found.noUserRegisters, count((end) => end === 3));
+  assert.equal(found.reasons.reduce((all, [, n]) => all + n, 0), found.incomplete);
+}
+
 const sorted = (map) => [...map].sort(([a], [b]) => (a < b ? -1 : 1));
 
 for (let round = 0; round < 2000; round++) {
   const { profile, paths } = made();
+  compareSelection(profile);
   const transforms = someTransforms();
   const collapses = random(3) === 0;
   const samples = Int32Array.from(profile.node.keys()).filter(() => random(4) > 0);
@@ -221,6 +315,7 @@ for (let round = 0; round < 2000; round++) {
   assert.deepEqual(instructionWeights(profile, tree, fn, INSTRUCTIONS), code.weights, said);
   compare(tree, transforms, collapses, total, said);
   const inverse = new CallerTree(tree, null);
+  if (transforms.length === 0 && !collapses) compareMarks(profile, samples, tree, inverse);
   assert.deepEqual(sorted(pathsOf(inverse, (node) => inverse.total(node))), sorted(callers), said);
 }
 

@@ -2,7 +2,7 @@
 
 import { INLINED, Profile, escaped, inflated } from "./profile.mjs";
 import { button, element } from "./tables.mjs";
-import { weightsBefore } from "./tree.mjs";
+import { NodeWeights } from "./tree.mjs";
 
 /** @typedef {import("./tree.mjs").CalleeTree} CalleeTree */
 
@@ -103,7 +103,7 @@ export function instructionWeights(profile, tree, fn, count) {
  */
 export function lineWeights(profile, tree, fn) {
   const size = profile.nodeCount + 1;
-  const before = tree.base === profile ? tree.before : weightsBefore(profile, tree.samples, profile);
+  const weights = tree.base === profile ? tree.weights : new NodeWeights(profile, tree.samples, profile);
   const { last } = profile;
   /** @type {Map<number, LineWeight>} */
   const lines = new Map();
@@ -123,7 +123,7 @@ export function lineWeights(profile, tree, fn) {
   const active = new Map();
   for (let n = 1; n < size; n++) {
     if (profile.fn[n] !== fn) continue;
-    const total = before[last[n] + 1] - before[n];
+    const total = weights.below(n);
     if (total <= 0) continue;
     while (open.length > 0 && last[open[open.length - 1]] < n) {
       const weight = weightOf(/** @type {number} */ (open.pop()));
@@ -131,7 +131,7 @@ export function lineWeights(profile, tree, fn) {
     }
     const weight = weightOf(n);
     const count = active.get(weight) ?? 0;
-    weight.own += before[n + 1] - before[n];
+    weight.own += weights.own(n);
     if (count === 0) weight.total += total;
     active.set(weight, count + 1);
     open.push(n);

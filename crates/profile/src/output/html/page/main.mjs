@@ -8,6 +8,7 @@ import {
   TimeTree,
   completeness,
   matcher,
+  ofHeaviestThread,
   select,
   shareOf,
   waitWeights,
@@ -675,14 +676,7 @@ class Page {
     const { profile } = this;
     const { tree, samples } = this.compute();
     if (!this.computed.byTime) {
-      const weights = new Float64Array(profile.header.threads.length);
-      for (const sample of samples) weights[profile.thread[sample]] += profile.weight[sample];
-      const thread = weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
-      // Samples are sorted by thread.
-      const first = samples.findIndex((sample) => profile.thread[sample] === thread);
-      let end = first;
-      while (end < samples.length && profile.thread[samples[end]] === thread) end += 1;
-      const own = samples.subarray(first, end);
+      const { thread, samples: own } = ofHeaviestThread(profile, samples);
       this.computed.byTime = { thread, tree: new TimeTree(profile, tree, own, TIME_COLUMNS) };
     }
     return this.computed.byTime;

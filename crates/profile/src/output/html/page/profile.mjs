@@ -116,6 +116,8 @@ export class Profile {
     this.hasOn = off < OFF_CPU * this.sampleCount;
     this.start = this.sampleCount === 0 ? 0 : start;
     this.end = this.sampleCount === 0 ? 0 : end;
+    /** @type {Uint8Array | null} */
+    this.keys = null;
     /** @type {Map<string, number>} */
     this.functionByKey = new Map();
     header.functions.forEach((_, id) => this.functionByKey.set(this.key(id), id));
@@ -136,9 +138,15 @@ export class Profile {
     return this.time[sample] - length;
   }
 
-  /** @param {number} sample */
-  endOf(sample) {
-    return this.header.ends[this.state[sample] & END];
+  /** For each sample, the index of its end, and in the lowest two bits how its callers were found. */
+  completenessKeys() {
+    if (!this.keys) {
+      this.keys = new Uint8Array(this.sampleCount);
+      for (let n = 0; n < this.sampleCount; n++) {
+        this.keys[n] = ((this.state[n] & END) << 2) | (this.pathFlags[this.node[n]] & (SPLICED | GUESSED));
+      }
+    }
+    return this.keys;
   }
 
   /**
@@ -177,11 +185,19 @@ export class Profile {
   }
 
   /**
+   * What the thread of a sample waits for, as an index in `waits`; -1 on a CPU.
+   * @param {number} sample
+   */
+  waitIndex(sample) {
+    return (this.state[sample] >> WAIT_SHIFT) - 1;
+  }
+
+  /**
    * What the thread of a sample waits for; empty on a CPU.
    * @param {number} sample
    */
   waitOf(sample) {
-    return this.header.waits[(this.state[sample] >> WAIT_SHIFT) - 1] ?? "";
+    return this.header.waits[this.waitIndex(sample)] ?? "";
   }
 
   /**

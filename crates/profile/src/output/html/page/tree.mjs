@@ -1,6 +1,6 @@
 // Weights of the selected samples, as trees and lists.
 
-import { END, GUESSED, INLINED, SPLICED, Profile } from "./profile.mjs";
+import { GUESSED, INLINED, SPLICED, Profile } from "./profile.mjs";
 
 /** @typedef {import("./state.mjs").State} State */
 /** @typedef {import("./state.mjs").Transform} Transform */
@@ -13,21 +13,55 @@ import { END, GUESSED, INLINED, SPLICED, Profile } from "./profile.mjs";
 export function select(profile, state) {
   const threads = new Set(state.threads);
   const cpus = new Set(state.cpus);
-  const from = state.from ?? -Infinity;
-  const to = state.to ?? Infinity;
   const selected = new Int32Array(profile.sampleCount);
-  const [ofAnyState, isOffWanted] = [state.state === "all", state.state === "off"];
-  const [ofAnyThread, onAnyCpu, atAnyTime] = [threads.size === 0, cpus.size === 0, from === -Infinity && to === Infinity];
+  const [ofAnyState, isOffWanted, onAnyCpu] = [state.state === "all", state.state === "off", cpus.size === 0];
   let count = 0;
-  for (let n = 0; n < profile.sampleCount; n++) {
-    if (!ofAnyState && profile.isOff(n) !== isOffWanted) continue;
-    if (!ofAnyThread && !threads.has(profile.thread[n])) continue;
-    if (!onAnyCpu && !cpus.has(profile.cpu[n])) continue;
-    if (state.wait !== "" && profile.waitOf(n) !== state.wait) continue;
-    if (!atAnyTime && (profile.time[n] < from || profile.time[n] >= to)) continue;
-    selected[count++] = n;
+  for (let thread = 0; thread + 1 < profile.threadStart.length; thread++) {
+    if (threads.size > 0 && !threads.has(thread)) continue;
+    const [first, last] = [profile.threadStart[thread], profile.threadStart[thread + 1]];
+    const end = state.to === null ? last : firstFrom(profile.time, state.to, first, last);
+    for (let n = state.from === null ? first : firstFrom(profile.time, state.from, first, last); n < end; n++) {
+      if (!ofAnyState && profile.isOff(n) !== isOffWanted) continue;
+      if (!onAnyCpu && !cpus.has(profile.cpu[n])) continue;
+      if (state.wait !== "" && profile.waitOf(n) !== state.wait) continue;
+      selected[count++] = n;
+    }
   }
   return selected.subarray(0, count);
+}
+
+/**
+ * The first of ascending numbers that is not below a limit.
+ * @param {Int32Array | Float64Array} numbers
+ * @param {number} limit
+ * @param {number} first
+ * @param {number} end
+ */
+function firstFrom(numbers, limit, first, end) {
+  while (first < end) {
+    const middle = (first + end) >> 1;
+    if (numbers[middle] < limit) first = middle + 1;
+    else end = middle;
+  }
+  return first;
+}
+
+/**
+ * The samples of the thread that has the greatest weight of some samples.
+ * @param {Profile} profile
+ * @param {Int32Array} samples
+ */
+export function ofHeaviestThread(profile, samples) {
+  let found = { thread: 0, samples: samples.subarray(0, 0) };
+  let greatest = -1;
+  for (let thread = 0; thread + 1 < profile.threadStart.length; thread++) {
+    const first = firstFrom(samples, profile.threadStart[thread], 0, samples.length);
+    const end = firstFrom(samples, profile.threadStart[thread + 1], first, samples.length);
+    let sum = 0;
+    for (let n = first; n < end; n++) sum += profile.weight[samples[n]];
+    if (sum > greatest && end > first) [found, greatest] = [{ thread, samples: samples.subarray(first, end) }, sum];
+  }
+  return found;
 }
 
 /**
@@ -38,8 +72,8 @@ export function select(profile, state) {
 export function waitWeights(profile, samples) {
   const own = new Float64Array(profile.header.waits.length);
   for (const sample of samples) {
-    const wait = profile.header.waits.indexOf(profile.waitOf(sample));
-    if (wait >= 0) own[wait] += profile.weight[sample];
+    const wait = profile.waitIndex(sample);
+    if (wait >= 0 && wait < own.length) own[wait] += profile.weight[sample];
   }
   return { own, total: own };
 }
@@ -77,24 +111,40 @@ const STEP_NODES = 1 << 17;
 
 /**
  * A function of a path and what is below it is as often there as it is called. Without recursion, it is there once:
- * what an inner call calls is below the outer one. Pauses after each step.
- * @param {Profile} profile
- * @param {Int32Array} shown
- * @param {[number, number][]} ranges The nodes that are shown.
- * @returns {Generator<undefined, Nodes>}
+ * what an inner call calls is below the outer one.
  */
-function* withoutRecursion(profile, shown, ranges) {
-  const { fn, parent, last } = profile;
-  const size = parent.length;
-  /** The node that each node is shown as: itself, or the outer call. */
-  const outer = new Int32Array(size);
-  const depth = new Int32Array(size);
-  // The way to the last node by depth, and the node of each function that was on it last.
-  const way = new Int32Array(profile.maxDepth + 1);
-  const nodeOnWay = new Int32Array(profile.header.functions.length + profile.header.modules.length);
-  for (const [first, end] of ranges) {
-    for (let n = first; n <= end; n++) {
-      if (n % STEP_NODES === 0) yield;
+class RecursionRemoval {
+  /**
+   * @param {Profile} profile
+   * @param {Int32Array} shown
+   */
+  constructor(profile, shown) {
+    const size = profile.nodeCount + 1;
+    this.profile = profile;
+    this.shown = shown;
+    /** The node that each node is shown as: itself, or the outer call. */
+    this.outer = new Int32Array(size);
+    this.depth = new Int32Array(size);
+    /** The way to the last node by depth, and the node of each function that was on it last. */
+    this.way = new Int32Array(profile.maxDepth + 1);
+    this.nodeOnWay = new Int32Array(profile.header.functions.length + profile.header.modules.length);
+    this.hasInner = false;
+    /** The number of nodes that are left below each one, with itself. */
+    this.sizes = new Int32Array(0);
+    this.map = new Int32Array(0);
+    /** @type {Nodes} */
+    this.nodes = profile;
+  }
+
+  /**
+   * Finds the outer calls, node by node in their order.
+   * @param {number} first
+   * @param {number} end
+   */
+  find(first, end) {
+    const { fn, parent, last } = this.profile;
+    const { shown, outer, depth, way, nodeOnWay } = this;
+    for (let n = first; n < end; n++) {
       const above = outer[parent[n]];
       // What an inner call calls is elsewhere on the way than what comes after.
       for (let at = above; way[depth[at]] !== at; at = outer[parent[at]]) {
@@ -105,6 +155,7 @@ function* withoutRecursion(profile, shown, ranges) {
       const same = function_ < 0 ? 0 : nodeOnWay[function_];
       if (same > 0 && last[same] >= n && depth[same] <= depth[above] && way[depth[same]] === same) {
         outer[n] = same;
+        this.hasInner = true;
         continue;
       }
       outer[n] = n;
@@ -112,27 +163,42 @@ function* withoutRecursion(profile, shown, ranges) {
       if (function_ >= 0) nodeOnWay[function_] = n;
     }
   }
-  const sizes = new Int32Array(size);
-  for (let n = size - 1; n > 0; n--) {
-    if (n % STEP_NODES === 0) yield;
-    if (outer[n] === n) sizes[outer[parent[n]]] += sizes[n] += 1;
+
+  /**
+   * Counts the nodes that are left, from the last one back.
+   * @param {number} first
+   * @param {number} end
+   */
+  count(first, end) {
+    const { outer, sizes } = this;
+    const { parent } = this.profile;
+    for (let n = end - 1; n >= first; n--) if (outer[n] === n) sizes[outer[parent[n]]] += sizes[n] += 1;
   }
-  const count = sizes[0] + 1;
-  const map = new Int32Array(size);
-  const nodes = {
-    fn: new Int32Array(count),
-    parent: new Int32Array(count),
-    last: new Int32Array(count),
-    flags: new Uint8Array(count),
-    map,
-  };
-  nodes.last[0] = count - 1;
-  /** The place of the next callee of each node. */
-  const next = depth;
-  next[0] = 1;
-  for (let n = 1; n < size; n++) {
-    if (n % STEP_NODES === 0) yield;
-    if (outer[n] === n) {
+
+  /** Makes room for the nodes that are left. */
+  prepare() {
+    const count = this.sizes[0] + 1;
+    const numbers = () => new Int32Array(count);
+    this.map = new Int32Array(this.outer.length);
+    this.nodes = { fn: numbers(), parent: numbers(), last: numbers(), flags: new Uint8Array(count), map: this.map };
+    this.nodes.last[0] = count - 1;
+    this.depth[0] = 1;
+  }
+
+  /**
+   * Puts nodes in their places.
+   * @param {number} first
+   * @param {number} end
+   */
+  place(first, end) {
+    const { outer, sizes, nodes, map, depth: next } = this;
+    const { fn, parent, flags } = this.profile;
+    for (let n = first; n < end; n++) {
+      if (outer[n] !== n) {
+        map[n] = map[outer[n]];
+        continue;
+      }
+      // The place of the next callee of each node.
       const caller = outer[parent[n]];
       const to = next[caller];
       next[caller] += sizes[n];
@@ -141,31 +207,161 @@ function* withoutRecursion(profile, shown, ranges) {
       nodes.fn[to] = fn[n];
       nodes.parent[to] = map[caller];
       nodes.last[to] = to + sizes[n] - 1;
-      nodes.flags[to] = profile.flags[n];
-    } else map[n] = map[outer[n]];
+      nodes.flags[to] = flags[n];
+    }
   }
-  return nodes;
 }
 
 /**
- * The weight of all nodes before each node; last of all of them.
+ * The nodes without recursion. Pauses after each step.
  * @param {Profile} profile
- * @param {Int32Array} samples
- * @param {Nodes} nodes
+ * @param {Int32Array} shown
+ * @param {[number, number][]} ranges The nodes that are shown.
+ * @returns {Generator<undefined, Nodes>}
  */
-export function weightsBefore(profile, samples, nodes) {
-  const { node, weight } = profile;
-  const { map } = nodes;
-  const before = new Float64Array(nodes.parent.length + 1);
-  if (map) for (const sample of samples) before[map[node[sample]] + 1] += weight[sample];
-  else for (const sample of samples) before[node[sample] + 1] += weight[sample];
-  for (let n = 1; n < before.length; n++) before[n] += before[n - 1];
-  return before;
+function* withoutRecursion(profile, shown, ranges) {
+  const work = new RecursionRemoval(profile, shown);
+  const size = profile.nodeCount + 1;
+  for (const [first, last] of ranges) {
+    for (let n = first; n <= last; n += STEP_NODES) {
+      work.find(n, Math.min(n + STEP_NODES, last + 1));
+      yield;
+    }
+  }
+  const isAll = ranges.length === 1 && ranges[0][0] === 1;
+  if (isAll && !work.hasInner) return profile;
+  work.sizes = new Int32Array(size);
+  for (let n = size; n > 1; n -= STEP_NODES) {
+    work.count(Math.max(n - STEP_NODES, 1), n);
+    yield;
+  }
+  work.prepare();
+  for (let n = 1; n < size; n += STEP_NODES) {
+    work.place(n, Math.min(n + STEP_NODES, size));
+    yield;
+  }
+  sampleOrder(profile, work.nodes);
+  return work.nodes;
+}
+
+/**
+ * The samples of a profile in the order of their nodes: those below a node are in a row.
+ * @typedef {object} SampleOrder
+ * @property {Int32Array} samples
+ * @property {Int32Array} nodes
+ * @property {Float64Array} weights
+ * @property {Int32Array} start For each node, the number of samples before it; last, of all.
+ */
+
+/** @type {WeakMap<Nodes, SampleOrder>} */
+const sampleOrders = new WeakMap();
+
+/**
+ * @param {Profile} profile
+ * @param {Nodes} base
+ * @returns {SampleOrder}
+ */
+function sampleOrder(profile, base) {
+  const known = sampleOrders.get(base);
+  if (known) return known;
+  const { map } = base;
+  // From an order that is nearly the same: distant memory is slow.
+  const near = map ? sampleOrder(profile, profile) : { samples: Int32Array.from(profile.node.keys()), nodes: profile.node };
+  const [samples, nodes] = sorted(near.samples, map ? mapped(near.nodes, map) : near.nodes, base.parent.length);
+  const weights = new Float64Array(samples.length);
+  const start = new Int32Array(base.parent.length + 1);
+  for (let n = 0; n < samples.length; n++) {
+    weights[n] = profile.weight[samples[n]];
+    start[nodes[n] + 1] += 1;
+  }
+  for (let n = 1; n < start.length; n++) start[n] += start[n - 1];
+  const order = { samples, nodes, weights, start };
+  sampleOrders.set(base, order);
+  return order;
+}
+
+/**
+ * @param {Int32Array} numbers
+ * @param {Int32Array} map
+ */
+function mapped(numbers, map) {
+  const all = new Int32Array(numbers.length);
+  for (let n = 0; n < numbers.length; n++) all[n] = map[numbers[n]];
+  return all;
+}
+
+/** The bits of a digit that numbers are sorted by. */
+const DIGIT_BITS = 11;
+
+/**
+ * Values by the order of their keys, and these: sorted by each digit, the lowest first. Does not change its input.
+ * @param {Int32Array} values
+ * @param {Int32Array} keys Not negative.
+ * @param {number} limit They are below it.
+ */
+function sorted(values, keys, limit) {
+  const count = keys.length;
+  const mask = (1 << DIGIT_BITS) - 1;
+  for (let shift = 0; shift === 0 || limit >> shift > 0; shift += DIGIT_BITS) {
+    const next = new Int32Array(mask + 2);
+    for (let n = 0; n < count; n++) next[((keys[n] >> shift) & mask) + 1] += 1;
+    for (let digit = 1; digit <= mask; digit++) next[digit] += next[digit - 1];
+    const [sortedValues, sortedKeys] = [new Int32Array(count), new Int32Array(count)];
+    for (let n = 0; n < count; n++) {
+      const to = next[(keys[n] >> shift) & mask]++;
+      sortedValues[to] = values[n];
+      sortedKeys[to] = keys[n];
+    }
+    [values, keys] = [sortedValues, sortedKeys];
+  }
+  return [values, keys];
+}
+
+/** The weights of some samples, by node. */
+export class NodeWeights {
+  /**
+   * @param {Profile} profile
+   * @param {Int32Array} samples
+   * @param {Nodes} nodes
+   */
+  constructor(profile, samples, nodes) {
+    const order = sampleOrder(profile, nodes);
+    const isSelected = new Uint8Array(profile.sampleCount);
+    for (let n = 0; n < samples.length; n++) isSelected[samples[n]] = 1;
+    this.nodes = nodes;
+    this.last = nodes.last;
+    this.order = order;
+    this.start = order.start;
+    /** The weight of all samples before each one of the order; last of all of them. */
+    this.before = new Float64Array(profile.sampleCount + 1);
+    let sum = 0;
+    for (let n = 0; n < profile.sampleCount; n++) {
+      if (isSelected[order.samples[n]] === 1) sum += order.weights[n];
+      this.before[n + 1] = sum;
+    }
+    this.total = sum;
+  }
+
+  /**
+   * The weight of the samples at a node.
+   * @param {number} n
+   */
+  own(n) {
+    return this.before[this.start[n + 1]] - this.before[this.start[n]];
+  }
+
+  /**
+   * The same with all below it.
+   * @param {number} n
+   */
+  below(n) {
+    return this.before[this.start[this.last[n] + 1]] - this.before[this.start[n]];
+  }
 }
 
 /**
  * The weights that were summed last of some samples: transforms mostly do not change them.
- * @type {WeakMap<Int32Array, {nodes: Nodes, before: Float64Array}>}
+ * @type {WeakMap<Int32Array, NodeWeights>}
  */
 const lastWeights = new WeakMap();
 
@@ -300,10 +496,10 @@ export class CalleeTree extends GrowingTree {
     }
     let weights = lastWeights.get(this.samples);
     if (weights?.nodes !== this.base) {
-      weights = { nodes: this.base, before: weightsBefore(profile, this.samples, this.base) };
+      weights = new NodeWeights(profile, this.samples, this.base);
       lastWeights.set(this.samples, weights);
     }
-    this.before = weights.before;
+    this.weights = weights;
     /**
      * Whether each node of the base begins what is shown; null for all that have no caller.
      * @type {Uint8Array | null}
@@ -317,7 +513,7 @@ export class CalleeTree extends GrowingTree {
     const { header } = profile;
     /** For each function, its group while callees are grouped. */
     this.groups = new Int32Array(header.functions.length + header.modules.length).fill(-1);
-    this.begin(this.before[this.before.length - 1]);
+    this.begin(weights.total);
   }
 
   /** Does a step of the work for a tree without recursion, of which this is the other. Returns its nodes after the last. */
@@ -360,7 +556,7 @@ export class CalleeTree extends GrowingTree {
    * @param {number} n
    */
   weightBelow(n) {
-    return this.before[this.base.last[n] + 1] - this.before[n];
+    return this.weights.below(n);
   }
 
   /** @param {number} node */
@@ -368,19 +564,19 @@ export class CalleeTree extends GrowingTree {
     const it = this.node(node);
     if (it.children) return it.children;
     const { fn, last, flags } = this.base;
-    const { shown, before, groups, profile } = this;
+    const { shown, weights, groups, profile } = this;
     const entries = this.entries.get(node);
     /** @type {[number, number][]} */
     const ranges = entries ? entries.map((n) => [n + 1, last[n]]) : this.ranges;
-    for (const n of entries ?? []) it.own += before[n + 1] - before[n];
+    for (const n of entries ?? []) it.own += weights.own(n);
     /** @type {number[]} */
     const children = [];
     for (const [first, end] of ranges) {
       for (let n = first; n <= end; n++) {
-        const total = before[last[n] + 1] - before[n];
+        const total = weights.below(n);
         const function_ = shown[fn[n]];
         if (total === 0) n = last[n];
-        else if (function_ < 0 || (function_ === it.fn && profile.isModule(function_))) it.own += before[n + 1] - before[n];
+        else if (function_ < 0 || (function_ === it.fn && profile.isModule(function_))) it.own += weights.own(n);
         else {
           let child = groups[function_];
           if (child < 0) {
@@ -474,7 +670,7 @@ export class CalleeTree extends GrowingTree {
   weightsBy(count, of) {
     const own = new Float64Array(count);
     const total = new Float64Array(count);
-    const { before } = this;
+    const { weights } = this;
     const { fn, parent, last } = this.base;
     const values = this.shown.map((function_) => (function_ < 0 ? -1 : of(function_)));
     /** The value of each node, or of the nearest shown caller of a hidden one; null if none is hidden. */
@@ -483,7 +679,7 @@ export class CalleeTree extends GrowingTree {
     const until = new Int32Array(count).fill(-1);
     for (const [first, end] of this.ranges) {
       for (let n = first; n <= end; n++) {
-        const weight = before[last[n] + 1] - before[n];
+        const weight = weights.below(n);
         if (weight === 0) {
           n = last[n];
           continue;
@@ -491,7 +687,7 @@ export class CalleeTree extends GrowingTree {
         let value = values[fn[n]];
         if (near) near[n] = value = value < 0 && n > first ? near[parent[n]] : value;
         if (value < 0) continue;
-        own[value] += before[n + 1] - before[n];
+        own[value] += weights.own(n);
         if (n > until[value]) {
           total[value] += weight;
           until[value] = last[n];
@@ -507,14 +703,14 @@ export class CalleeTree extends GrowingTree {
    */
   outermost(isWanted) {
     const { fn, last } = this.base;
-    const { before } = this;
+    const { weights } = this;
     const wanted = Uint8Array.from(this.shown, (function_) => Number(function_ >= 0 && isWanted(function_)));
     /** @type {number[]} */
     const found = [];
     for (const [first, end] of this.ranges) {
       for (let n = first; n <= end; n++) {
         const isFound = wanted[fn[n]] === 1;
-        if (before[last[n] + 1] === before[n]) n = last[n];
+        if (weights.below(n) === 0) n = last[n];
         else if (isFound) {
           found.push(n);
           n = last[n];
@@ -588,6 +784,68 @@ function shownFunctions(profile, transforms) {
  * @typedef {{nodes: Int32Array, weights: Float64Array}} Entries
  */
 
+/** How many groups of entries are looked for one by one. */
+const MAX_SCANS = 3;
+
+/** Entries in groups. Those of a group are put together when they are asked for: mostly, few are. */
+class EntryGroups {
+  /**
+   * @param {Entries} entries
+   * @param {Int32Array} groupOf The group of each entry; -1 for none.
+   * @param {Int32Array} counts The number of entries of each group.
+   */
+  constructor(entries, groupOf, counts) {
+    this.entries = entries;
+    this.groupOf = groupOf;
+    this.counts = counts;
+    this.scans = 0;
+    /**
+     * All of them by group, and the end of each group.
+     * @type {(Entries & {ends: Int32Array}) | null}
+     */
+    this.sorted = null;
+  }
+
+  /**
+   * @param {number} group
+   * @returns {Entries}
+   */
+  get(group) {
+    if (!this.sorted && this.scans++ < MAX_SCANS) return this.scan(group);
+    const { nodes, weights, ends } = (this.sorted ??= this.sort());
+    const [from, to] = [ends[group] - this.counts[group], ends[group]];
+    return { nodes: nodes.subarray(from, to), weights: weights.subarray(from, to) };
+  }
+
+  /** @param {number} group */
+  scan(group) {
+    const { entries, groupOf, counts } = this;
+    const [nodes, weights] = [new Int32Array(counts[group]), new Float64Array(counts[group])];
+    let at = 0;
+    for (let n = 0; n < groupOf.length; n++) {
+      if (groupOf[n] !== group) continue;
+      nodes[at] = entries.nodes[n];
+      weights[at++] = entries.weights[n];
+    }
+    return { nodes, weights };
+  }
+
+  sort() {
+    const { entries, groupOf, counts } = this;
+    const [nodes, weights] = [new Int32Array(groupOf.length), new Float64Array(groupOf.length)];
+    /** The place of the next entry of each group. */
+    const next = new Int32Array(counts.length);
+    for (let group = 1; group < counts.length; group++) next[group] = next[group - 1] + counts[group - 1];
+    for (let n = 0; n < groupOf.length; n++) {
+      if (groupOf[n] < 0) continue;
+      const to = next[groupOf[n]]++;
+      nodes[to] = entries.nodes[n];
+      weights[to] = entries.weights[n];
+    }
+    return { nodes, weights, ends: next };
+  }
+}
+
 /**
  * The tree of callers: from the innermost functions, or from one function, to the root.
  * @implements {Tree}
@@ -603,12 +861,13 @@ export class CallerTree extends GrowingTree {
     /** For each function, its group while entries are grouped. */
     this.groups = new Int32Array(tree.groups.length).fill(-1);
     /**
-     * By node.
-     * @type {Entries[]}
+     * By node: where its entries are, and whether one has a caller.
+     * @type {{all: EntryGroups, group: number, hasCaller: boolean}[]}
      */
-    this.entries = [];
+    this.places = [];
     const entries = fn === null ? this.innermost() : this.callsOf(fn);
-    const root = this.add(-1, -1, { nodes: new Int32Array(0), weights: new Float64Array(0) });
+    const none = { nodes: new Int32Array(0), weights: new Float64Array(0) };
+    const root = this.add(-1, -1, new EntryGroups(none, new Int32Array(0), new Int32Array(1)), 0);
     this.node(root).total = fn === null ? tree.total(0) : entries.weights.reduce((a, b) => a + b, 0);
     this.node(root).children = this.group(root, entries);
   }
@@ -619,13 +878,16 @@ export class CallerTree extends GrowingTree {
    */
   innermost() {
     const { tree } = this;
-    const { before, ranges, samples } = tree;
+    const { ranges, samples } = tree;
+    const { before, order, start } = tree.weights;
     const hasHidden = tree.shown.includes(-1);
     const [nodes, weights] = [new Int32Array(samples.length), new Float64Array(samples.length)];
     let length = 0;
     for (const [first, end] of ranges) {
-      for (let n = first; n <= end; n++) {
-        const weight = before[n + 1] - before[n];
+      for (let at = start[first]; at < start[end + 1]; ) {
+        const n = order.nodes[at];
+        const weight = before[start[n + 1]] - before[at];
+        at = start[n + 1];
         if (weight === 0) continue;
         nodes[length] = hasHidden ? tree.shownNode(n) : n;
         weights[length++] = weight;
@@ -647,20 +909,12 @@ export class CallerTree extends GrowingTree {
   /**
    * @param {number} parent
    * @param {number} fn
-   * @param {Entries} entries
+   * @param {EntryGroups} all
+   * @param {number} group
    */
-  add(parent, fn, entries) {
-    const { flags } = this.tree.base;
-    const it = this.make(this.entries.length, fn, parent);
-    const { nodes, weights } = entries;
-    for (let n = 0; n < nodes.length; n++) {
-      const flag = flags[nodes[n]];
-      it.total += weights[n];
-      if (flag & SPLICED) it.spliced += weights[n];
-      if (flag & GUESSED) it.guessed += weights[n];
-      if (flag & INLINED) it.isInlined = true;
-    }
-    return this.entries.push(entries) - 1;
+  add(parent, fn, all, group) {
+    this.make(this.places.length, fn, parent);
+    return this.places.push({ all, group, hasCaller: false }) - 1;
   }
 
   /**
@@ -673,33 +927,37 @@ export class CallerTree extends GrowingTree {
     const { shown, base } = tree;
     /** @type {number[]} */
     const functions = [];
-    /** @type {number[]} */
-    const counts = [];
-    for (const node of entries.nodes) {
-      if (node === 0) continue;
-      const fn = shown[base.fn[node]];
-      if (groups[fn] < 0) {
-        groups[fn] = functions.push(fn) - 1;
-        counts.push(0);
-      }
-      counts[groups[fn]] += 1;
+    const groupOf = new Int32Array(entries.nodes.length).fill(-1);
+    for (let n = 0; n < groupOf.length; n++) {
+      if (entries.nodes[n] === 0) continue;
+      const fn = shown[base.fn[entries.nodes[n]]];
+      if (groups[fn] < 0) groups[fn] = functions.push(fn) - 1;
+      groupOf[n] = groups[fn];
     }
-    const nodes = new Int32Array(entries.nodes.length);
-    const weights = new Float64Array(entries.nodes.length);
-    let end = 0;
-    /** The place of the next entry of each group. */
-    const next = counts.map((count) => (end += count) - count);
-    for (let n = 0; n < entries.nodes.length; n++) {
-      const node = entries.nodes[n];
-      if (node === 0) continue;
-      const to = next[groups[shown[base.fn[node]]]]++;
-      nodes[to] = node;
-      weights[to] = entries.weights[n];
+    for (const fn of functions) groups[fn] = -1;
+    const counts = new Int32Array(functions.length);
+    const all = new EntryGroups(entries, groupOf, counts);
+    const first = this.places.length;
+    for (const [group, fn] of functions.entries()) this.add(parent, fn, all, group);
+    const sums = () => new Float64Array(functions.length);
+    const [total, spliced, guessed] = [sums(), sums(), sums()];
+    for (let n = 0; n < groupOf.length; n++) {
+      const group = groupOf[n];
+      if (group < 0) continue;
+      const weight = entries.weights[n];
+      const flag = base.flags[entries.nodes[n]];
+      counts[group] += 1;
+      total[group] += weight;
+      if (flag & SPLICED) spliced[group] += weight;
+      if (flag & GUESSED) guessed[group] += weight;
+      if (flag & INLINED) this.node(first + group).isInlined = true;
+      const place = this.places[first + group];
+      if (!place.hasCaller) place.hasCaller = tree.callerOf(entries.nodes[n]) !== 0;
     }
-    const children = functions.map((fn, group) => {
-      groups[fn] = -1;
-      const [from, to] = [next[group] - counts[group], next[group]];
-      return this.add(parent, fn, { nodes: nodes.subarray(from, to), weights: weights.subarray(from, to) });
+    const children = functions.map((_, group) => {
+      const sum = { total: total[group], spliced: spliced[group], guessed: guessed[group] };
+      Object.assign(this.node(first + group), sum);
+      return first + group;
     });
     return children.sort((a, b) => this.total(b) - this.total(a));
   }
@@ -707,14 +965,15 @@ export class CallerTree extends GrowingTree {
   /** @param {number} node */
   isLeaf(node) {
     const { children } = this.node(node);
-    return children ? children.length === 0 : this.entries[node].nodes.every((n) => this.tree.callerOf(n) === 0);
+    return children ? children.length === 0 : !this.places[node].hasCaller;
   }
 
   /** @param {number} node */
   children(node) {
     const it = this.node(node);
     if (!it.children) {
-      const { nodes, weights } = this.entries[node];
+      const { all, group } = this.places[node];
+      const { nodes, weights } = all.get(group);
       const callers = new Int32Array(nodes.length);
       for (let n = 0; n < nodes.length; n++) callers[n] = this.tree.callerOf(nodes[n]);
       it.children = this.group(node, { nodes: callers, weights });
@@ -832,10 +1091,14 @@ export function completeness(profile, samples) {
   const { ends } = profile.header;
   /** The number of samples by end, and by the flags of their stacks. */
   const counts = new Int32Array(ends.length << 2);
-  for (const sample of samples) {
-    const end = profile.state[sample] & END;
-    counts[(end << 2) | (profile.pathFlags[profile.node[sample]] & (SPLICED | GUESSED))] += 1;
-    if (!ends[end].has_user_stack || ends[end].is_root) continue;
+  const keys = profile.completenessKeys();
+  const isIncomplete = ends.map((end) => end.has_user_stack && !end.is_root);
+  for (let n = 0; n < samples.length; n++) {
+    const sample = samples[n];
+    const key = keys[sample];
+    counts[key] += 1;
+    const end = key >> 2;
+    if (!isIncomplete[end]) continue;
     const module = outermostModule(profile, profile.node[sample]);
     const reason = module ? `${ends[end].reason} in ${module}` : ends[end].reason;
     reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
