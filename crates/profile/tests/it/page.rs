@@ -224,6 +224,16 @@ fn page_shows_what_was_sampled() {
         browser.eval("document.querySelector('#view tbody button').click()");
     });
     assert_eq!(page.text("#transforms button"), "waiting for unknown ✕");
+    page.show("view=list&by=wait");
+    assert!(page.text("#view").contains("leaf"), "on a CPU, functions");
+    page.acts(|browser| {
+        browser.eval("document.querySelector('#view .bar button:last-child').click()");
+    });
+    assert_eq!(page.text("#view tbody tr"), "100.00 %\t100.00 %\tunknown");
+    page.show("view=list&state=off");
+    page.acts(|browser| {
+        browser.eval("document.querySelector('#view tbody button').click()");
+    });
     assert!(!page.state().contains("view="), "the graph says who waits");
     page.show("view=list&state=off&wait=a lock or another thread");
     assert!(page.text("#view").starts_with("No sample passes"));
@@ -279,6 +289,58 @@ fn page_shows_what_was_sampled() {
     let others = page.browser.requests().iter();
     let others = others.filter(|url| !url.starts_with(&address) && *url != "about:blank");
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());
+    assert_eq!(page.browser.errors(), Vec::<String>::new());
+}
+
+/// How long the selected threads are on a CPU, and wait for what. Each is a button for its stacks.
+#[test]
+fn page_says_how_long_what_is_waited_for() {
+    let taken = made::samples();
+    let mut page = Opened::new(&made::profile(&taken), &AppNames);
+    for thread in [None, Some(0), Some(1), Some(2)] {
+        let of = |state| {
+            let taken = taken.iter();
+            let taken = taken.filter(|it| thread.is_none_or(|thread| it.thread == thread));
+            let taken = taken.filter(|it| it.state == state);
+            taken.map(|it| it.weight).sum::<u64>()
+        };
+        let shown = [
+            ("on a CPU", of(CpuState::OnCpu)),
+            ("waits for unknown", of(CpuState::OffCpu)),
+        ];
+        let time = |nanos: u64| match nanos {
+            1_000_000.. => format!("{:.2} ms", nanos as f64 / 1e6),
+            _ => format!("{:.1} µs", nanos as f64 / 1e3),
+        };
+        let shown = shown.iter().filter(|(_, nanos)| *nanos > 0);
+        let shown: Vec<String> = shown
+            .map(|(text, nanos)| format!("{text} {}", time(*nanos)))
+            .collect();
+        page.show(&thread.map_or(String::new(), |it| format!("threads={it}")));
+        assert_eq!(page.text("#activity button"), shown.join("\n"));
+    }
+    // In the time line, too, where the pointer is.
+    let titles = page.browser.eval(
+        "Array.from(document.querySelectorAll('.lane:not(.axis) canvas'), (lane) => {
+          const { left, width } = lane.getBoundingClientRect();
+          return Array.from({ length: width }, (_, x) => {
+            lane.dispatchEvent(new PointerEvent('pointermove', { clientX: left + x }));
+            return lane.title;
+          }).join(' | ');
+        }).join(' | ')",
+    );
+    let titles = titles.as_str().unwrap();
+    for text in [" s, on a CPU 1", " s, waiting for unknown "] {
+        assert!(titles.contains(text), "{text}: {titles}");
+    }
+    page.show("view=tree");
+    let press = |browser: &mut Browser| {
+        browser.eval("document.querySelector('#activity button:last-child').click()");
+    };
+    page.acts(press);
+    assert_eq!(page.state(), "view=tree&state=off&wait=unknown");
+    page.acts(press);
+    assert_eq!(page.state(), "view=tree&state=off");
     assert_eq!(page.browser.errors(), Vec::<String>::new());
 }
 

@@ -7,6 +7,7 @@ const folder = pathToFileURL(`${process.argv[2]}/`);
 const { Profile } = await import(new URL("profile.mjs", folder));
 const { CalleeTree, CallerTree, completeness, ofHeaviestThread, select, withoutTemplateArguments } = await import(new URL("tree.mjs", folder));
 const { instructionWeights, lineWeights, jumpArrows } = await import(new URL("code.mjs", folder));
+const { tickStep } = await import(new URL("timeline.mjs", folder));
 const { SameNodes, sameFunctions } = await import(new URL("difference.mjs", folder));
 
 let seed = 1;
@@ -344,4 +345,17 @@ for (let round = 0; round < 500; round++) {
     const beside = arrows.filter((it) => it !== arrow && it.column === arrow.column);
     assert.ok(beside.every((it) => it.last < arrow.first || arrow.last < it.first));
   }
+}
+
+// Times of an axis are round, and not much farther apart than they must be.
+for (const [least, step] of [
+  [1, 1],
+  [1.1, 2],
+  [3, 5],
+  [7, 10],
+  [0.03, 0.05],
+  [2e-6, 2e-6],
+  [600, 1000],
+]) {
+  assert.ok(Math.abs(tickStep(least) / step - 1) < 1e-9);
 }

@@ -15,7 +15,7 @@ import {
   withoutTemplateArguments,
 } from "./tree.mjs";
 import { Graph, colour, hatch } from "./flame.mjs";
-import { Timeline } from "./timeline.mjs";
+import { Timeline, waitColour } from "./timeline.mjs";
 import { SameNodes, changeColour, changeText, sameFunctions } from "./difference.mjs";
 import { button, element, showChanges, showList, showTree } from "./tables.mjs";
 import { decodeCode, instructionWeights, lineWeights, showInstructions, showSource } from "./code.mjs";
@@ -76,6 +76,10 @@ class Page {
      * @type {Int32Array | null}
      */
     this.shownCompleteness = null;
+    /** @type {{key: string, on: number, off: Float64Array} | null} */
+    this.shownActivity = null;
+    /** @type {{on: number, off: Float64Array} | null} */
+    this.earlierActivity = null;
     /**
      * The code, as soon as a view has needed it.
      * @type {import("./code.mjs").Code | null}
@@ -139,7 +143,7 @@ class Page {
     const legend = byId("legend", HTMLElement);
     /** @type {[string, string, boolean][]} */
     const kinds = [
-      ["user", "program", false],
+      ["user", "program: a colour for each module", false],
       ["user", "inlined", true],
       ["kernel", "kernel", false],
       ["jit", "generated at run time", false],
@@ -321,9 +325,12 @@ class Page {
     return `${percent.toFixed(2)} %`;
   }
 
-  /** @param {number} weight */
-  weightText(weight) {
-    const isTime = this.profile.header.is_time || this.state.state === "off";
+  /**
+   * @param {number} weight
+   * @param {State["state"]} [state] Of which samples it is.
+   */
+  weightText(weight, state = this.state.state) {
+    const isTime = this.profile.header.is_time || state === "off";
     if (!isTime) return `${weight.toLocaleString("en")} ${this.profile.header.event}`;
     if (weight >= 1e9) return `${(weight / 1e9).toFixed(2)} s`;
     return weight >= 1e6 ? `${(weight / 1e6).toFixed(2)} ms` : `${(weight / 1e3).toFixed(1)} µs`;
@@ -354,6 +361,7 @@ class Page {
     measured("tree", start);
     this.controls(collapses);
     this.timeline.show(state);
+    this.showActivity();
     if (this.shownCompleteness !== samples) this.showCompleteness(samples);
     this.shownCompleteness = samples;
     const matched = found ? tree.weightWith(found) : 0;
@@ -434,6 +442,62 @@ class Page {
     );
   }
 
+  /** How long the selected threads are on a CPU, and wait for what: each leads to its stacks. */
+  showActivity() {
+    const { profile, state } = this;
+    const bar = byId("activity", HTMLElement);
+    bar.replaceChildren();
+    if (!profile.hasOff) return;
+    const { on, off } = this.activity();
+    const earlier = this.before ? this.activityBefore(this.before) : null;
+    /**
+     * @param {string} text
+     * @param {number} weight
+     * @param {number} weightBefore
+     * @param {string} colour
+     * @param {boolean} isShown
+     * @param {Partial<State>} change
+     */
+    const add = (text, weight, weightBefore, colour, isShown, change) => {
+      if (weight === 0 && weightBefore === 0 && !isShown) return;
+      const made = button(`${text} `, () => this.change({ ...change, by: null, zoom: 0 }));
+      const swatch = element("span", undefined, "swatch");
+      swatch.style.background = colour;
+      made.prepend(swatch);
+      const was = earlier ? `, before ${this.weightText(weightBefore, change.state)}` : "";
+      made.append(element("small", this.weightText(weight, change.state) + was));
+      made.setAttribute("aria-pressed", String(isShown));
+      bar.append(made);
+    };
+    const isOn = state.state === "on" && state.wait === "";
+    if (profile.hasOn) add("on a CPU", on, earlier?.on ?? 0, "var(--on)", isOn, { state: "on", wait: "" });
+    const order = Array.from(off.keys()).sort((a, b) => off[b] - off[a]);
+    for (const wait of order) {
+      const name = profile.header.waits[wait];
+      const isShown = state.wait === name;
+      const change = { state: /** @type {const} */ ("off"), wait: isShown ? "" : name };
+      add(`waits for ${name}`, off[wait], earlier?.off[wait] ?? 0, waitColour(wait), isShown, change);
+    }
+  }
+
+  /** The weights on a CPU, and off it by what is waited for, of the selected threads, processors and times. */
+  activity() {
+    const { profile, state } = this;
+    const key = JSON.stringify([state.threads, state.cpus, state.from, state.to]);
+    if (this.shownActivity?.key !== key) {
+      this.shownActivity = { key, ...activityOf(profile, { ...state, state: "all", wait: "" }) };
+    }
+    return this.shownActivity;
+  }
+
+  /**
+   * The same of the whole profile before.
+   * @param {Profile} before
+   */
+  activityBefore(before) {
+    return (this.earlierActivity ??= activityOf(before, { ...parseState(""), state: "all" }));
+  }
+
   /** @param {Int32Array} samples */
   showCompleteness(samples) {
     const { header } = this.profile;
@@ -485,7 +549,9 @@ class Page {
     const { functions, modules } = profile.header;
     const { before, samples } = this.compute();
     if (before) return this.showChanges(tree, before, found);
-    const listed = state.by ?? (state.state === "off" && state.wait === "" ? "wait" : "function");
+    const usual = state.state === "off" && state.wait === "" ? "wait" : "function";
+    // On a CPU, nothing is waited for.
+    const listed = state.state === "on" && state.by === "wait" ? "function" : (state.by ?? usual);
     /** The names of what is listed; null for functions. */
     const names = { function: null, module: modules, wait: profile.header.waits }[listed];
     const { own, total } = {
@@ -505,7 +571,10 @@ class Page {
     /** @type {("function" | "module" | "wait")[]} */
     const kinds = profile.hasOff ? ["function", "module", "wait"] : ["function", "module"];
     for (const kind of kinds) {
-      const choose = button(kind === "wait" ? "by what it waits for" : `by ${kind}`, () => this.change({ by: kind }));
+      const isElsewhere = kind === "wait" && state.state === "on";
+      const choose = button(kind === "wait" ? "by what it waits for" : `by ${kind}`, () =>
+        this.change({ by: kind, ...(isElsewhere ? { state: "off", zoom: 0 } : {}) }),
+      );
       choose.setAttribute("aria-pressed", String(listed === kind));
       by.append(choose);
     }
@@ -731,6 +800,18 @@ class Page {
       button("Instructions", () => this.show("code")),
     );
   }
+}
+
+/**
+ * The weights of the samples that a state selects: on a CPU, and off it by what is waited for.
+ * @param {Profile} profile
+ * @param {State} state
+ */
+function activityOf(profile, state) {
+  const samples = select(profile, state);
+  let on = 0;
+  for (const sample of samples) if (!profile.isOff(sample)) on += profile.weight[sample];
+  return { on, off: waitWeights(profile, samples).own };
 }
 
 /**

@@ -129,8 +129,10 @@ export function showChanges(parent, rows, options) {
     const cell = element("th");
     cell.scope = "col";
     if (column === sort) cell.setAttribute("aria-sort", column === "own" || column === "total" ? "descending" : "ascending");
-    if (column === "before" || column === "after") cell.textContent = column;
-    else {
+    if (column === "before" || column === "after") {
+      cell.textContent = column;
+      cell.className = "detail";
+    } else {
       const isChange = column === "own" || column === "total";
       cell.append(button(isChange ? `${column} change` : column, () => options.onSort(column)));
     }
@@ -142,7 +144,8 @@ export function showChanges(parent, rows, options) {
     for (const [before, after] of [row.own, row.total]) {
       const change = element("td", changeText(after - before), "number change");
       change.style.setProperty("--change", changeColour(after - before));
-      line.append(change, element("td", `${before.toFixed(2)} %`, "number"), element("td", `${after.toFixed(2)} %`, "number"));
+      const share = (/** @type {number} */ percent) => element("td", `${percent.toFixed(2)} %`, "number detail");
+      line.append(change, share(before), share(after));
     }
     const name = element("td");
     name.append(row.id >= 0 ? button(row.name, () => options.onSelect(row.id)) : row.name);

@@ -5,9 +5,41 @@ import { Profile } from "./profile.mjs";
 /** @typedef {import("./state.mjs").State} State */
 
 const LANE_HEIGHT_PX = 22;
+const OFF_HEIGHT_PX = 5;
+const ON_HEIGHT_PX = LANE_HEIGHT_PX - OFF_HEIGHT_PX - 1;
+/** Between two times of the axis, at least. */
+const TICK_PX = 80;
 const MAX_LANES_AT_FIRST = 6;
 /** A profile of others may have any number. */
 const MAX_LANES = 500;
+/** The colours of what is waited for, in the order of a profile's `waits`. */
+const WAIT_COLOURS = [
+  "#cf4a33",
+  "#9a9aa5",
+  "#3a9a9a",
+  "#7a9a2e",
+  "#2e8d57",
+  "#8c5a3c",
+  "#8a6fc0",
+  "#cc679c",
+  "#5a70d2",
+  "#b08bb5",
+  "#d9a124",
+  "#b0743a",
+];
+
+/**
+ * The colour of what is waited for, by its index in `waits`.
+ * @param {number} wait
+ */
+export function waitColour(wait) {
+  return WAIT_COLOURS[wait % WAIT_COLOURS.length];
+}
+
+/**
+ * The shares of each column's time, by lane and column: on a CPU, and off it for each reason.
+ * @typedef {{lanes: Timeline["lanes"], width: number, on: Float32Array, off: Float32Array[]}} Activity
+ */
 
 export class Timeline {
   /**
@@ -22,7 +54,8 @@ export class Timeline {
     this.showsAll = false;
     /** @type {{lane: number, id: number, button: HTMLButtonElement, canvas: HTMLCanvasElement}[]} */
     this.lanes = [];
-    /** @type {{lanes: Timeline["lanes"], width: number, on: Float64Array, off: Float64Array} | null} */
+    this.axis = document.createElement("canvas");
+    /** @type {Activity | null} */
     this.cached = null;
     /** @type {State | null} */
     this.state = null;
@@ -66,6 +99,7 @@ export class Timeline {
       this.parent.append(row);
       return { lane, id, button, canvas };
     });
+    this.parent.append(this.axisRow());
     if (order.length > shown.length && !this.showsAll) {
       const more = document.createElement("button");
       more.type = "button";
@@ -78,6 +112,15 @@ export class Timeline {
       });
       this.parent.append(more);
     }
+  }
+
+  /** The row of times below the lanes. */
+  axisRow() {
+    const row = document.createElement("div");
+    row.className = "lane axis";
+    this.axis.setAttribute("aria-hidden", "true");
+    row.append(document.createElement("span"), this.axis);
+    return row;
   }
 
   /**
@@ -115,6 +158,7 @@ export class Timeline {
     });
     canvas.addEventListener("pointermove", (event) => {
       if (begin !== null) this.draw([begin, timeAt(event)]);
+      else canvas.title = this.textAt(canvas, event.offsetX);
     });
     canvas.addEventListener("pointerup", (event) => {
       if (begin === null) return;
@@ -139,34 +183,79 @@ export class Timeline {
     const [a, b] = dragged ?? [state.from ?? profile.start, state.to ?? profile.end];
     const [from, to] = [Math.min(a, b), Math.max(a, b)];
     const x = (/** @type {number} */ time) => ((time - profile.start) / length) * width;
-    const ratio = window.devicePixelRatio;
     const style = getComputedStyle(this.parent);
-    const [onColour, offColour, veil] = ["--on", "--off", "--veil"].map((name) => style.getPropertyValue(name));
+    const [onColour, veil, quiet] = ["--on", "--veil", "--quiet"].map((name) => style.getPropertyValue(name));
     for (const [row, { id, button, canvas }] of this.lanes.entries()) {
       button.setAttribute("aria-pressed", String(state[state.lanes].includes(id)));
-      canvas.width = width * ratio;
-      canvas.height = LANE_HEIGHT_PX * ratio;
-      const context = canvas.getContext("2d");
+      const context = sized(canvas, width, LANE_HEIGHT_PX);
       if (!context) continue;
-      context.scale(ratio, ratio);
-      context.fillStyle = offColour;
       for (let n = 0; n < width; n++) {
-        const off = Math.min(activity.off[row * width + n], 1);
-        if (off > 0) context.fillRect(n, LANE_HEIGHT_PX - 3, 1, 3 * off);
-      }
-      context.fillStyle = onColour;
-      for (let n = 0; n < width; n++) {
-        const on = Math.min(activity.on[row * width + n], 1) * (LANE_HEIGHT_PX - 4);
-        if (on > 0) context.fillRect(n, LANE_HEIGHT_PX - 4 - on, 1, on);
+        const at = row * width + n;
+        const [wait, off] = longest(activity.off, at);
+        if (off > 0) {
+          context.fillStyle = waitColour(wait);
+          context.fillRect(n, LANE_HEIGHT_PX - OFF_HEIGHT_PX, 1, OFF_HEIGHT_PX);
+        }
+        const on = Math.min(activity.on[at], 1) * ON_HEIGHT_PX;
+        context.fillStyle = onColour;
+        if (on > 0) context.fillRect(n, ON_HEIGHT_PX - on, 1, on);
       }
       context.fillStyle = veil;
       context.fillRect(0, 0, x(from), LANE_HEIGHT_PX);
       context.fillRect(x(to), 0, width - x(to), LANE_HEIGHT_PX);
     }
+    this.drawAxis(width, quiet);
   }
 
   /**
-   * The weight on and off a CPU of each lane that is shown, by column, as a share of the column's time.
+   * The times below the lanes.
+   * @param {number} width
+   * @param {string} colour
+   */
+  drawAxis(width, colour) {
+    const context = sized(this.axis, width, LANE_HEIGHT_PX);
+    const [start, seconds] = [this.profile.start / 1e6, (this.profile.end - this.profile.start) / 1e6];
+    if (!context || seconds <= 0) return;
+    const step = tickStep((seconds * TICK_PX) / width);
+    const digits = Math.max(-Math.floor(Math.log10(step)), 0);
+    context.fillStyle = colour;
+    context.font = "12px system-ui, sans-serif";
+    context.textBaseline = "top";
+    const first = Math.ceil(start / step);
+    // As many as have room: times of others may be too great to count on.
+    for (let n = 0; n <= width / TICK_PX; n++) {
+      const time = (first + n) * step;
+      const x = ((time - start) / seconds) * width;
+      if (x > width) break;
+      const text = `${time.toFixed(digits)} s`;
+      context.fillRect(Math.min(x, width - 1), 0, 1, 4);
+      context.textAlign = x < TICK_PX / 4 ? "left" : x > width - TICK_PX / 4 ? "right" : "center";
+      context.fillText(text, x, 6);
+    }
+  }
+
+  /**
+   * What a lane does at a place: the time, and the shares of that column.
+   * @param {HTMLCanvasElement} canvas
+   * @param {number} x
+   */
+  textAt(canvas, x) {
+    const { profile, cached, lanes } = this;
+    const row = lanes.findIndex((lane) => lane.canvas === canvas);
+    if (!cached || row < 0) return "";
+    const column = Math.min(Math.max(Math.floor(x), 0), cached.width - 1);
+    const at = row * cached.width + column;
+    const time = profile.start + (column / cached.width) * (profile.end - profile.start);
+    const percent = (/** @type {number} */ share) => `${Math.round(100 * Math.min(share, 1))} %`;
+    const on = cached.on[at] > 0 ? [`on a CPU ${percent(cached.on[at])}`] : [];
+    const off = cached.off.flatMap((shares, wait) =>
+      shares[at] > 0 ? [`waiting for ${profile.header.waits[wait] ?? "unknown"} ${percent(shares[at])}`] : [],
+    );
+    return [`${(time / 1e6).toFixed(3)} s`, ...on, ...off].join(", ");
+  }
+
+  /**
+   * What each lane that is shown does, by column.
    * @param {number} width
    */
   activity(width) {
@@ -175,20 +264,58 @@ export class Timeline {
     const [laneOf, count] = this.laneOfSamples();
     const rows = new Int32Array(count).fill(-1);
     lanes.forEach(({ lane }, row) => (rows[lane] = row));
-    const on = new Float64Array(lanes.length * width);
-    const off = new Float64Array(lanes.length * width);
+    const made = () => new Float32Array(lanes.length * width);
+    const on = made();
+    /** @type {Float32Array[]} */
+    const off = profile.hasOff ? profile.header.waits.map(made) : [];
     const scale = width / (profile.end - profile.start || 1);
     for (let n = 0; n < profile.sampleCount; n++) {
       const row = rows[laneOf[n]];
       if (row < 0) continue;
       const begin = (profile.beginOf(n) - profile.start) * scale;
       const end = (profile.time[n] - profile.start) * scale;
-      const into = profile.isOff(n) ? off : on;
-      for (let column = Math.floor(begin); column <= end && column < width; column++) {
+      const into = profile.isOff(n) ? off[profile.waitIndex(n)] : on;
+      for (let column = Math.floor(begin); into && column <= end && column < width; column++) {
         const part = Math.min(end, column + 1) - Math.max(begin, column);
         into[row * width + column] += Math.max(part, 0);
       }
     }
     return (this.cached = { lanes, width, on, off });
   }
+}
+
+/**
+ * The context of an emptied canvas of a size.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ */
+function sized(canvas, width, height) {
+  const ratio = window.devicePixelRatio;
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  const context = canvas.getContext("2d");
+  context?.scale(ratio, ratio);
+  return context;
+}
+
+/**
+ * What a lane waits for longest in a column, and the share.
+ * @param {Float32Array[]} off
+ * @param {number} at
+ * @returns {[number, number]}
+ */
+function longest(off, at) {
+  let [wait, share] = [0, 0];
+  for (let n = 0; n < off.length; n++) if (off[n][at] > share) [wait, share] = [n, off[n][at]];
+  return [wait, share];
+}
+
+/**
+ * A round number of seconds that is not below another: 1, 2 or 5 times a power of ten.
+ * @param {number} least
+ */
+export function tickStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5].find((factor) => factor * power >= least) ?? 10);
 }
