@@ -18,7 +18,7 @@ use unspool_rows::RuntimeAddr;
 
 /// Types, and the names that have them.
 #[derive(Debug)]
-pub struct Types {
+pub(crate) struct Types {
     /// All of them, and the exports of their file.
     interface: VersionInterface<'static>,
     /// The units of a file, which a linker takes: one for types that the program made.
@@ -28,11 +28,11 @@ pub struct Types {
 }
 
 /// Why there are no types, or none are written: a message.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The form of written types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TypesForm {
+pub(crate) enum TypesForm {
     /// CTF.
     Ctf,
     /// BTF.
@@ -42,7 +42,7 @@ pub enum TypesForm {
 impl Types {
     /// No types yet.
     #[must_use]
-    pub fn new(pointer_size: u64) -> Types {
+    pub(crate) fn new(pointer_size: u64) -> Types {
         let mut types = Types {
             interface: VersionInterface {
                 graph: Graph::new(pointer_size),
@@ -57,7 +57,7 @@ impl Types {
 
     /// All types.
     #[must_use]
-    pub fn graph(&self) -> &Graph<'static> {
+    pub(crate) fn graph(&self) -> &Graph<'static> {
         &self.interface.graph
     }
 
@@ -66,7 +66,7 @@ impl Types {
     /// # Errors
     ///
     /// It cannot be read completely, or has no types.
-    pub fn open(path: &Path) -> Result<Types, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Types, Failure> {
         Types::load(|loader| loader.types(path, Types::from_loaded))
     }
 
@@ -76,7 +76,7 @@ impl Types {
     ///
     /// No file is mapped there, or another one than the one on disk; or its types cannot be read
     /// completely, or it has none.
-    pub fn of_address(address: u64) -> Result<Types, Failure> {
+    pub(crate) fn of_address(address: u64) -> Result<Types, Failure> {
         let process = OwnProcess::new()?;
         let mapping = process.mappings().find(RuntimeAddr(address));
         let mapping = mapping.ok_or_else(|| format!("no file is mapped at {address:#x}"))?;
@@ -125,7 +125,7 @@ impl Types {
 
     /// The types of several, each once. Types that units disagree on are kept apart when written.
     #[must_use]
-    pub fn linked(units: &[&Types]) -> Types {
+    pub(crate) fn linked(units: &[&Types]) -> Types {
         let all = units.iter().flat_map(|types| &types.units);
         let all: Vec<_> = all.map(|graph| LinkUnit::new(Arc::clone(graph))).collect();
         let linked = link(&all, LinkOptions::default());
@@ -142,7 +142,7 @@ impl Types {
     }
 
     /// Changes types that the program makes.
-    pub fn change<R>(&mut self, change: impl FnOnce(&mut Graph<'static>) -> R) -> R {
+    pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut Graph<'static>) -> R) -> R {
         let changed = change(&mut self.interface.graph);
         self.units = vec![Arc::new(self.graph().clone())];
         self.linked = None;
@@ -151,7 +151,7 @@ impl Types {
 
     /// The type of a function or of data.
     #[must_use]
-    pub fn of_symbol(&self, name: &str) -> Option<TypeId> {
+    pub(crate) fn of_symbol(&self, name: &str) -> Option<TypeId> {
         let graph = self.graph();
         let symbols = graph
             .functions
@@ -167,7 +167,7 @@ impl Types {
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn write(&self, path: &Path, form: TypesForm) -> Result<(), Failure> {
+    pub(crate) fn write(&self, path: &Path, form: TypesForm) -> Result<(), Failure> {
         let bytes = match (form, &self.linked) {
             (TypesForm::Ctf, Some(linked)) => CtfWriter::default().write(linked),
             (TypesForm::Ctf, None) => CtfWriter::default().dict(self.graph()),
@@ -184,13 +184,18 @@ impl Types {
 
     /// The changes of the interface to a newer version, as `unspool ctf diff` has them.
     #[must_use]
-    pub fn changes(&self, new: &Types) -> Vec<InterfaceChange> {
+    pub(crate) fn changes(&self, new: &Types) -> Vec<InterfaceChange> {
         self.interface.diff(&new.interface).changes
     }
 
     /// The changes from one type to another one, each of a handle.
     #[must_use]
-    pub fn type_changes(&self, id: TypeId, new: &Types, new_id: TypeId) -> Vec<InterfaceChange> {
+    pub(crate) fn type_changes(
+        &self,
+        id: TypeId,
+        new: &Types,
+        new_id: TypeId,
+    ) -> Vec<InterfaceChange> {
         let only = |graph: &Graph<'static>, id: TypeId| {
             let mut graph = graph.clone();
             graph.functions.clear();

@@ -4,5 +4,5 @@
 //! all unsafe code; the rest is safe code.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-pub mod handle;
+mod handle;
 pub mod sys;

@@ -5,5 +5,5 @@
 //! that one. The C names are in [`sys`], with all unsafe code; the rest is safe code.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-pub mod report;
+mod report;
 pub mod sys;

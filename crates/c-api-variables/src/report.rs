@@ -19,50 +19,50 @@ use unspool_unwind::Cursor;
 use unspool_unwind::local::ABI;
 
 /// A frame of the own stack.
-pub struct StartFrame {
+pub(crate) struct StartFrame {
     /// Its code address.
-    pub code: CodeAddr,
+    pub(crate) code: CodeAddr,
     /// Its known registers, and those that all frames of the thread share.
-    pub registers: Registers,
+    pub(crate) registers: Registers,
 }
 
 /// The requested variables.
 #[derive(Debug, Clone, Copy)]
-pub struct VariableQuery {
+pub(crate) struct VariableQuery {
     /// The first frame, in steps further out.
-    pub first: usize,
+    pub(crate) first: usize,
     /// The number of frames.
-    pub frames: usize,
+    pub(crate) frames: usize,
     /// Whether the characters at pointers are shown, too.
-    pub with_strings: bool,
+    pub(crate) with_strings: bool,
 }
 
 /// A variable of the report.
-pub struct VariableReport<'t> {
+pub(crate) struct VariableReport<'t> {
     /// The number of steps further out of its frame.
-    pub frame: usize,
+    pub(crate) frame: usize,
     /// The code address of its frame.
-    pub address: u64,
+    pub(crate) address: u64,
     /// Its function; empty if debug information has none.
-    pub function: &'t str,
+    pub(crate) function: &'t str,
     /// The depth of the inlined function; 0 for the frame's own.
-    pub inlined: usize,
+    pub(crate) inlined: usize,
     /// Whether it is a parameter.
-    pub is_parameter: bool,
+    pub(crate) is_parameter: bool,
     /// The depth of nested blocks in the function; 0 for the body.
-    pub block: usize,
+    pub(crate) block: usize,
     /// Its name.
-    pub name: &'t str,
+    pub(crate) name: &'t str,
     /// Its type.
-    pub type_name: &'t str,
+    pub(crate) type_name: &'t str,
     /// Its current value, or why that is unknown.
-    pub current: Result<&'t ValueText, Cow<'t, str>>,
+    pub(crate) current: Result<&'t ValueText, Cow<'t, str>>,
     /// Its value when the function was called.
-    pub entry: Option<&'t ArgText>,
+    pub(crate) entry: Option<&'t ArgText>,
 }
 
 /// The receiver of a report.
-pub trait ReportCallbacks {
+pub(crate) trait ReportCallbacks {
     /// Receives a variable; returns whether to continue.
     fn variable(&mut self, report: &VariableReport<'_>) -> ControlFlow<()>;
 
@@ -72,7 +72,7 @@ pub trait ReportCallbacks {
 
 /// The end of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportStatus {
+pub(crate) enum ReportStatus {
     /// It is complete.
     Complete,
     /// The receiver has stopped it.
@@ -88,7 +88,7 @@ const MAX_CALLERS: usize = 64;
 const NOT_DESCRIBED: &str = "debugging information does not say where it is";
 
 /// Reports the variables of a frame of the calling thread, and of frames further out.
-pub fn report(
+pub(crate) fn report(
     frame: &StartFrame,
     query: VariableQuery,
     listener: &mut dyn ReportCallbacks,

@@ -13,7 +13,7 @@ use unspool_unwind::local::{self, OwnCursor};
 use unspool_unwind::{Cursor, Modules, Step};
 
 /// A frame that can be stepped to its caller.
-pub trait FrameCursor: Copy {
+pub(crate) trait FrameCursor: Copy {
     /// Steps to the caller; returns whether there is one, and it is not a guess.
     fn step(&mut self) -> bool;
     /// The code address of the frame.
@@ -50,13 +50,13 @@ impl FrameCursor for OwnCursor {
 }
 
 /// A cursor that steps with these modules and this memory.
-pub struct ModuleCursor<'w, S, M> {
+pub(crate) struct ModuleCursor<'w, S, M> {
     /// The cursor.
-    pub cursor: Cursor,
+    pub(crate) cursor: Cursor,
     /// The modules.
-    pub modules: &'w S,
+    pub(crate) modules: &'w S,
     /// The memory.
-    pub memory: &'w M,
+    pub(crate) memory: &'w M,
 }
 
 impl<S, M> Clone for ModuleCursor<'_, S, M> {
@@ -171,33 +171,33 @@ fn frame(code: CodeAddr) -> Option<ArgFrame<'static>> {
 }
 
 /// The rules of a frame's unwind row that the code does not prove, if this is known.
-pub fn unproven_rules_at(code: CodeAddr) -> UnprovenRules {
+pub(crate) fn unproven_rules_at(code: CodeAddr) -> UnprovenRules {
     frame(code).map_or(UnprovenRules::NONE, |frame| frame.unproven_rules())
 }
 
 /// The unproven rules that led to a cursor's frame: those of interrupted instructions. At calls,
 /// compilers' rows are right.
-pub fn unproven_rules_within(cursor: &OwnCursor) -> UnprovenRules {
+pub(crate) fn unproven_rules_within(cursor: &OwnCursor) -> UnprovenRules {
     let interrupted = cursor.interrupted().map(CodeAddr::Instruction);
     interrupted.map_or(UnprovenRules::NONE, unproven_rules_at)
 }
 
 /// An argument, if it was found.
 #[derive(Debug, Clone, Copy)]
-pub struct ArgumentResult {
+pub(crate) struct ArgumentResult {
     /// The parameter.
-    pub parameter: TableParameter<'static>,
+    pub(crate) parameter: TableParameter<'static>,
     /// The first eight bytes of its value.
-    pub value: u64,
+    pub(crate) value: u64,
     /// The certainty of the value; `None` if it was not found.
-    pub certainty: Option<ValueCertainty>,
+    pub(crate) certainty: Option<ValueCertainty>,
     /// The number of frames further out in which it was found.
-    pub caller_depth: usize,
+    pub(crate) caller_depth: usize,
 }
 
 /// An argument of a frame's function, by its index; `None` if there are no more, or the function is
 /// unknown. `unproven` are the rules that led to the frame.
-pub fn argument_at(
+pub(crate) fn argument_at(
     cursor: &impl FrameCursor,
     unproven: UnprovenRules,
     index: usize,

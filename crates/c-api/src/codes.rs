@@ -6,7 +6,7 @@ use unspool_arg_table::{DisplayKind, TableType, ValueCertainty};
 use unspool_unwind::{End, Evidence, NoRow};
 
 /// `unspool_evidence`: how a frame was found. The first frame of a walk is `GIVEN`.
-pub fn evidence(of: Option<Evidence>) -> c_int {
+pub(crate) fn evidence(of: Option<Evidence>) -> c_int {
     match of {
         None => 0,
         Some(Evidence::Cfi) => 1,
@@ -28,7 +28,7 @@ const EVIDENCE: [&CStr; 6] = [
 ];
 
 /// `unspool_end`: why a walk ended; 0 if it has not.
-pub fn end(of: Option<End>) -> c_int {
+pub(crate) fn end(of: Option<End>) -> c_int {
     match of {
         None => 0,
         Some(End::Outermost) => 1,
@@ -60,12 +60,12 @@ const ENDS: [&CStr; 11] = [
 ];
 
 /// The text of a number of [`evidence`].
-pub fn evidence_text(number: c_int) -> &'static CStr {
+pub(crate) fn evidence_text(number: c_int) -> &'static CStr {
     text(&EVIDENCE, number)
 }
 
 /// The text of a number of [`end`].
-pub fn end_text(number: c_int) -> &'static CStr {
+pub(crate) fn end_text(number: c_int) -> &'static CStr {
     text(&ENDS, number)
 }
 
@@ -76,7 +76,7 @@ fn text(texts: &[&'static CStr], number: c_int) -> &'static CStr {
 
 /// `UNSPOOL_ARGUMENT_LOST`, `UNSPOOL_ARGUMENT_LIKELY`, `UNSPOOL_ARGUMENT_EXACT`.
 #[must_use]
-pub fn certainty(certainty: Option<ValueCertainty>) -> c_int {
+pub(crate) fn certainty(certainty: Option<ValueCertainty>) -> c_int {
     match certainty {
         None => 0,
         Some(ValueCertainty::Likely) => 1,
@@ -86,7 +86,7 @@ pub fn certainty(certainty: Option<ValueCertainty>) -> c_int {
 
 /// `UNSPOOL_KIND_SIGNED` and the others.
 #[must_use]
-pub fn display_kind_code(display_kind: DisplayKind<TableType<'_>>) -> c_int {
+pub(crate) fn display_kind_code(display_kind: DisplayKind<TableType<'_>>) -> c_int {
     match display_kind {
         DisplayKind::Signed => 0,
         DisplayKind::Unsigned | DisplayKind::UnsignedChar => 1,

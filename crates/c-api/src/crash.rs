@@ -20,25 +20,25 @@ use crate::sys::crash::maps;
 
 mod bytes;
 mod module_file;
-pub mod modules;
-pub mod reporter_lock;
-pub mod signals;
-pub mod symbols;
-pub mod text;
+pub(crate) mod modules;
+pub(crate) mod reporter_lock;
+pub(crate) mod signals;
+pub(crate) mod symbols;
+pub(crate) mod text;
 
 /// A signal that ends the process.
 #[derive(Debug, Clone, Copy)]
-pub struct CrashSignal {
+pub(crate) struct CrashSignal {
     /// The signal.
-    pub signal: Signal,
+    pub(crate) signal: Signal,
     /// The registers, by DWARF number.
-    pub registers: [u64; 17],
+    pub(crate) registers: [u64; 17],
     /// The process.
-    pub process: i32,
+    pub(crate) process: i32,
     /// The thread.
-    pub thread: i32,
+    pub(crate) thread: i32,
     /// The name of the thread, padded with zero bytes.
-    pub name: [u8; 16],
+    pub(crate) name: [u8; 16],
 }
 
 /// The registers, in output order.
@@ -63,7 +63,7 @@ const REGISTERS: [(&[u8], usize); 17] = [
 ];
 
 /// Prints the whole report.
-pub fn report(signal: &CrashSignal, text: &mut TextBuffer<'_>) {
+pub(crate) fn report(signal: &CrashSignal, text: &mut TextBuffer<'_>) {
     signals::describe(signal, text);
     registers(signal, text);
     let mut seen = ReportModules::new();

@@ -10,8 +10,8 @@
 #[cfg(test)]
 extern crate std;
 
-pub mod arguments;
-pub mod codes;
-pub mod crash;
-pub mod store;
+mod arguments;
+mod codes;
+mod crash;
+mod store;
 pub mod sys;

@@ -15,7 +15,7 @@ use crate::sys::files;
 /// mapped.
 ///
 /// Not async-signal-safe: takes the loader's lock, opens files and reads the environment.
-pub fn find_tables() -> usize {
+pub(crate) fn find_tables() -> usize {
     let modules = local::modules();
     let mut count = 0;
     modules.for_each_embedded(|module, bytes| {
@@ -31,7 +31,7 @@ pub fn find_tables() -> usize {
 /// Finds the argument tables of all loaded objects. They stay mapped.
 ///
 /// Not async-signal-safe, as [`find_tables`].
-pub fn find_argument_tables() {
+pub(crate) fn find_argument_tables() {
     let modules = local::modules();
     modules.discover_all();
     for module in modules

@@ -27,7 +27,7 @@ use crate::facts::{FrameAction, FrameFacts, PersonalityAddr, ProcedureInfo, Vali
 
 /// A code address with its kind, as a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FactsKey(u64);
+pub(crate) struct FactsKey(u64);
 
 const INTERRUPTED: u64 = 1 << 62;
 /// The first and the last address that can be code's.
@@ -44,7 +44,7 @@ impl FactsKey {
     /// The key of a code address.
     #[inline(always)]
     #[must_use]
-    pub fn new(address: u64, is_interrupted: bool) -> FactsKey {
+    pub(crate) fn new(address: u64, is_interrupted: bool) -> FactsKey {
         let [first, last] = CODE;
         if address.wrapping_sub(first) > last - first {
             return FactsKey::NONE;
@@ -54,7 +54,7 @@ impl FactsKey {
 
     /// The key of a code address; `None` if it cannot be code.
     #[must_use]
-    pub fn from_code(code: CodeAddr) -> Option<FactsKey> {
+    pub(crate) fn from_code(code: CodeAddr) -> Option<FactsKey> {
         let is_interrupted = matches!(code, CodeAddr::Instruction(_));
         let key = FactsKey::new(code.address().0, is_interrupted);
         (key != FactsKey::NONE).then_some(key)
@@ -92,7 +92,7 @@ impl FrameRule {
 
     /// A frame's rule. The row is `None` if it does not fit into a word.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         row: Option<PackedRow>,
         action: FrameAction,
         validity: Validity,
@@ -119,20 +119,20 @@ impl FrameRule {
     /// The row; [`PackedRow::form`] is `None` if it does not fit into a word.
     #[inline(always)]
     #[must_use]
-    pub fn row(self) -> PackedRow {
+    pub(crate) fn row(self) -> PackedRow {
         PackedRow::from_word(self.row)
     }
 
     /// Whether it is true as long as the process runs.
     #[inline(always)]
     #[must_use]
-    pub fn is_permanent(self) -> bool {
+    pub(crate) fn is_permanent(self) -> bool {
         self.action >> 48 == 0
     }
 
     /// How long it is true.
     #[must_use]
-    pub fn validity(self) -> Validity {
+    pub(crate) fn validity(self) -> Validity {
         match u16::try_from(self.action >> 48) {
             Ok(0) | Err(_) => Validity::Process,
             Ok(FRAME) => Validity::Frame,
@@ -144,21 +144,21 @@ impl FrameRule {
     /// Whether exceptions always pass the frame: it has nothing to do, as long as the process runs.
     #[inline(always)]
     #[must_use]
-    pub fn is_always_passed(self) -> bool {
+    pub(crate) fn is_always_passed(self) -> bool {
         self.action == 0
     }
 
     /// Whether the frame has pushed arguments.
     #[inline(always)]
     #[must_use]
-    pub fn has_arguments(self) -> bool {
+    pub(crate) fn has_arguments(self) -> bool {
         self.action & ARGUMENTS != 0
     }
 
     /// Whether exceptions do nothing in the frame: [`FrameAction::Continue`].
     #[inline(always)]
     #[must_use]
-    pub fn is_passed(self) -> bool {
+    pub(crate) fn is_passed(self) -> bool {
         self.action & (ARGUMENTS - 1) == 0
     }
 
@@ -176,7 +176,7 @@ impl FrameRule {
 
 /// The facts of the last addresses used. All zero, it is empty.
 #[derive(Debug)]
-pub struct FactsCache([FactsSlot; FactsCache::SLOTS]);
+pub(crate) struct FactsCache([FactsSlot; FactsCache::SLOTS]);
 
 /// The words of the table above, after the version.
 #[derive(Debug)]
@@ -185,19 +185,20 @@ struct FactsSlot(VersionedWords<7>);
 
 impl FactsCache {
     /// The capacity in addresses.
-    pub const SLOTS: usize = 1 << 15;
+    pub(crate) const SLOTS: usize = 1 << 15;
 
     /// The number of slots in which an address's facts may be.
     const WAYS: usize = 4;
 
     /// An empty cache.
     #[must_use]
-    pub const fn empty() -> FactsCache {
+    pub(crate) const fn empty() -> FactsCache {
         FactsCache([const { FactsSlot(VersionedWords::new()) }; FactsCache::SLOTS])
     }
 
     /// Forgets everything, except what is being written.
-    pub fn clear(&self) {
+    #[cfg(any(test, feature = "panics"))]
+    pub(crate) fn clear(&self) {
         self.0.iter().for_each(|slot| slot.0.clear_key());
     }
 
@@ -232,7 +233,7 @@ impl FactsCache {
     /// What a walk needs of frames at an address, if it is cached.
     #[inline(always)]
     #[must_use]
-    pub fn rule(&self, key: FactsKey) -> Option<FrameRule> {
+    pub(crate) fn rule(&self, key: FactsKey) -> Option<FrameRule> {
         let [_, row, action] = self.read(key)?;
         Some(FrameRule { row, action })
     }
@@ -240,7 +241,7 @@ impl FactsCache {
     /// All that is cached of frames at an address.
     #[inline]
     #[must_use]
-    pub fn facts(&self, key: FactsKey) -> Option<FrameFacts> {
+    pub(crate) fn facts(&self, key: FactsKey) -> Option<FrameFacts> {
         let [_, row, action, personality, lsda, start, arguments] = self.read(key)?;
         Some(FrameFacts {
             rule: FrameRule { row, action },
@@ -276,7 +277,7 @@ impl FactsCache {
     /// another's.
     // Not inlined: learning facts does not need its stack.
     #[inline(never)]
-    pub fn put(&self, key: FactsKey, facts: &FrameFacts) {
+    pub(crate) fn put(&self, key: FactsKey, facts: &FrameFacts) {
         let &FrameFacts {
             rule: FrameRule { row, action },
             procedure,

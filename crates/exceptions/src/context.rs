@@ -35,17 +35,17 @@ pub struct UnwindContext {
     pub version: UnwWord,
     /// The size of pushed arguments, in bytes: in contexts of libgcc only.
     pub args_size: UnwWord,
-    /// Whether a register's entry is its value, if [`UnwindContext::EXTENDED`].
+    /// Whether a register's entry is its value, if the flag `EXTENDED` is set.
     pub is_value: [u8; UnwindContext::REGISTERS],
 }
 
 impl UnwindContext {
     /// The number of entries: rax to r15, the return address, and one more.
-    pub const REGISTERS: usize = 18;
+    pub(crate) const REGISTERS: usize = 18;
     /// `SIGNAL_FRAME_BIT`: the frame was interrupted.
-    pub const INTERRUPTED: UnwWord = 1 << 63;
+    pub(crate) const INTERRUPTED: UnwWord = 1 << 63;
     /// `EXTENDED_CONTEXT_BIT`: `is_value` is valid.
-    pub const EXTENDED: UnwWord = 1 << 62;
+    pub(crate) const EXTENDED: UnwWord = 1 << 62;
 
     /// A frame, with all registers as values: those that calls do not preserve are 0.
     #[inline(always)]
@@ -74,7 +74,7 @@ impl UnwindContext {
     }
 
     /// Takes back what a personality routine has set: everything that a landing pad finds.
-    pub fn install(&self, frame: &mut LandingFrame) {
+    pub(crate) fn install(&self, frame: &mut LandingFrame) {
         for (value, number) in frame
             .registers
             .preserved
@@ -89,7 +89,7 @@ impl UnwindContext {
     }
 
     /// The address of a register's value; null for an unknown value or register.
-    pub fn register(&mut self, number: c_int) -> *mut UnwWord {
+    pub(crate) fn register(&mut self, number: c_int) -> *mut UnwWord {
         let Ok(number) = usize::try_from(number) else {
             return core::ptr::null_mut();
         };

@@ -38,7 +38,7 @@ impl PersonalityAddr {
     /// The reverse of [`PersonalityAddr::word`].
     #[inline]
     #[must_use]
-    pub const fn from_word(word: u64) -> PersonalityAddr {
+    pub(crate) const fn from_word(word: u64) -> PersonalityAddr {
         PersonalityAddr(word)
     }
 
@@ -141,7 +141,7 @@ pub struct FrameFacts {
 
 /// How long facts are true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Validity {
+pub(crate) enum Validity {
     /// As long as the process runs.
     Process,
     /// As long as the module is loaded.

@@ -8,9 +8,9 @@
 //!
 //! What is known of a frame depends on its code address alone: the row, the personality routine,
 //! and what the call site says of exceptions. So all of it is cached by that address
-//! ([`cache::FactsCache`]), for all threads. [`facts`] learns it from `.eh_frame` at the first
+//! (`cache::FactsCache`), for all threads. [`facts`] learns it from `.eh_frame` at the first
 //! unwind through an address. Most call sites have nothing to do or only clean up; there the
-//! personality routine is not called ([`call_site`]). [`walk::LandingWalk`] steps from frame to
+//! personality routine is not called (`call_site`). `walk::LandingWalk` steps from frame to
 //! frame by packed rows. It keeps the registers that a landing pad finds, and no others.
 //!
 //! The process may have other unwinders. glibc begins the unwinds of `pthread_exit` and
@@ -29,7 +29,7 @@ extern crate std;
 
 pub mod abi;
 pub mod cache;
-pub mod call_site;
+mod call_site;
 pub mod context;
 pub mod facts;
 pub mod generated_code;

@@ -2,13 +2,15 @@
 #![expect(unsafe_code, reason = "a C interface")]
 
 pub mod accessors;
+#[cfg(any(test, feature = "panics"))]
 mod address_tree;
 #[cfg(feature = "panics")]
 pub mod backtrace;
 mod entry;
 pub(crate) mod personalities;
 pub mod phases;
-pub mod registered;
+#[cfg(any(test, feature = "panics"))]
+pub(crate) mod registered;
 #[cfg(feature = "panics")]
 pub mod registration;
 #[cfg(feature = "shared-object")]

@@ -21,6 +21,7 @@ use crate::generated_code;
 static CACHE: FactsCache = FactsCache::empty();
 
 /// Forgets all facts.
+#[cfg(any(test, feature = "panics"))]
 pub(crate) fn clear_cache() {
     CACHE.clear();
 }
@@ -103,9 +104,9 @@ impl LandingFrame {
 
 /// A frame of the own stack, and what this walk knows of its memory.
 #[derive(Debug)]
-pub struct LandingWalk {
+pub(crate) struct LandingWalk {
     /// The frame.
-    pub frame: LandingFrame,
+    pub(crate) frame: LandingFrame,
     memory: ReadableMemory,
     /// Whether the stacks of the frames are trusted, or the kernel is asked.
     trust: Option<StackTrust>,
@@ -121,7 +122,7 @@ pub struct LandingWalk {
 
 /// A frame of a walk, to walk on from it again.
 #[derive(Debug, Clone, Copy)]
-pub struct WalkPosition {
+pub(crate) struct WalkPosition {
     frame: LandingFrame,
     memory: ReadableMemory,
     stack_changes: u16,
@@ -149,8 +150,9 @@ impl Memory for StackMemory {
 
 impl LandingWalk {
     /// Starts at a frame. The kernel is asked about unknown memory.
+    #[cfg(feature = "panics")]
     #[must_use]
-    pub fn new(frame: LandingFrame) -> LandingWalk {
+    pub(crate) fn new(frame: LandingFrame) -> LandingWalk {
         LandingWalk::in_memory(frame, ReadableMemory::stack(), None)
     }
 
@@ -158,7 +160,7 @@ impl LandingWalk {
     /// that signals interrupted.
     #[inline(always)]
     #[must_use]
-    pub fn trusting(frame: LandingFrame, trust: StackTrust) -> LandingWalk {
+    pub(crate) fn trusting(frame: LandingFrame, trust: StackTrust) -> LandingWalk {
         LandingWalk::in_memory(frame, trust.own_memory(), Some(trust))
     }
 
@@ -183,7 +185,7 @@ impl LandingWalk {
     /// The present frame.
     #[inline(always)]
     #[must_use]
-    pub fn position(&self) -> WalkPosition {
+    pub(crate) fn position(&self) -> WalkPosition {
         WalkPosition {
             frame: self.frame,
             memory: self.memory,
@@ -192,7 +194,7 @@ impl LandingWalk {
     }
 
     /// Walks on from a frame where this walk has been.
-    pub fn return_to(&mut self, position: &WalkPosition) {
+    pub(crate) fn return_to(&mut self, position: &WalkPosition) {
         self.frame = position.frame;
         self.memory = position.memory;
         self.stack_changes = position.stack_changes;
@@ -208,7 +210,7 @@ impl LandingWalk {
     ///
     /// Its entry is bad.
     #[inline(always)]
-    pub fn rule(&mut self) -> Result<Option<FrameRule>, BadEntry> {
+    pub(crate) fn rule(&mut self) -> Result<Option<FrameRule>, BadEntry> {
         match CACHE.rule(self.key()) {
             Some(rule) if rule.is_permanent() || self.is_valid(rule) => Ok(Some(rule)),
             _ => self.learn(),
@@ -222,7 +224,7 @@ impl LandingWalk {
     ///
     /// An entry is bad, or a row leads nowhere, or the walk does not end.
     #[inline(always)]
-    pub fn skip_passed(&mut self) -> Result<Option<FrameRule>, BadEntry> {
+    pub(crate) fn skip_passed(&mut self) -> Result<Option<FrameRule>, BadEntry> {
         loop {
             let rule = match self.skip_usual() {
                 Some(rule) if rule.is_permanent() || self.is_valid(rule) => rule,
@@ -327,7 +329,7 @@ impl LandingWalk {
     /// The personality routine of the frame with this rule, and its data.
     #[inline(always)]
     #[must_use]
-    pub fn procedure(&mut self, rule: FrameRule) -> ProcedureInfo {
+    pub(crate) fn procedure(&mut self, rule: FrameRule) -> ProcedureInfo {
         if !self.frame.is_interrupted()
             && let Some(procedure) = CACHE.quick_procedure(self.frame.registers.code, rule)
         {
@@ -362,7 +364,7 @@ impl LandingWalk {
 
     /// The frame as its landing pad finds it: pushed arguments are popped.
     #[inline(always)]
-    pub fn pop_arguments(&mut self, rule: FrameRule) {
+    pub(crate) fn pop_arguments(&mut self, rule: FrameRule) {
         if rule.has_arguments() {
             let (_, arguments) = self.procedure_and_arguments(rule);
             let stack_pointer = &mut self.frame.registers.stack_pointer;
@@ -373,7 +375,7 @@ impl LandingWalk {
     /// Adds the other registers of an interrupted frame to its context.
     // It does not return the context: that would be copied.
     #[inline(always)]
-    pub fn complete(&mut self, context: &mut UnwindContext) {
+    pub(crate) fn complete(&mut self, context: &mut UnwindContext) {
         if let Interruption::Recorded(record) = self.frame.interruption {
             self.show_record(record, context);
         }
@@ -400,7 +402,7 @@ impl LandingWalk {
     ///
     /// The row leads nowhere, or the walk does not end.
     #[inline(always)]
-    pub fn step(&mut self, rule: FrameRule) -> Result<(), BadEntry> {
+    pub(crate) fn step(&mut self, rule: FrameRule) -> Result<(), BadEntry> {
         let (row, blocks) = (rule.row(), self.memory.blocks());
         let registers = &mut self.frame.registers;
         let stack_pointer = registers.stack_pointer;

@@ -16,11 +16,11 @@ pub type RegisterNumber = c_int;
 /// `UNW_X86_64_RIP`, `UNW_REG_IP` and `UNW_REG_LAST`.
 pub const RIP: RegisterNumber = 16;
 /// [`RIP`] as a DWARF register number.
-pub const RIP_NUMBER: u16 = 16;
+pub(crate) const RIP_NUMBER: u16 = 16;
 /// `UNW_X86_64_RSP` and `UNW_REG_SP`.
 pub const RSP: RegisterNumber = 7;
 /// [`RSP`] as a DWARF register number.
-pub const RSP_NUMBER: u16 = 7;
+pub(crate) const RSP_NUMBER: u16 = 7;
 /// `UNW_X86_64_RBP`.
 pub const RBP: RegisterNumber = 6;
 /// `UNW_X86_64_RAX` and `UNW_REG_EH`: the first of the two argument registers of an exception's
@@ -67,12 +67,12 @@ impl Error {
     }
 
     /// The return value of a C function that only reports success.
-    pub fn code_of(result: Result<(), Error>) -> c_int {
+    pub(crate) fn code_of(result: Result<(), Error>) -> c_int {
         result.map_or_else(|Error(code)| code, |()| 0)
     }
 }
 
-/// `unw_cursor_t`: room for a [`crate::cursor::ClientCursor`].
+/// `unw_cursor_t`: room for a `cursor::ClientCursor`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct OpaqueCursor {
@@ -151,7 +151,7 @@ impl ProcInfo {
 
     /// Whether it has a flag.
     #[must_use]
-    pub fn has(&self, flag: u32) -> bool {
+    pub(crate) fn has(&self, flag: u32) -> bool {
         self.flags & UnwWord::from(flag) != 0
     }
 }

@@ -13,20 +13,20 @@ use crate::sys::callbacks;
 
 /// An address space, and the client's argument for every call.
 #[derive(Debug, Clone, Copy)]
-pub struct Client<'s> {
+pub(crate) struct Client<'s> {
     /// The address space.
-    pub space: &'s AddressSpace,
+    pub(crate) space: &'s AddressSpace,
     /// The argument.
-    pub argument: *mut c_void,
+    pub(crate) argument: *mut c_void,
 }
 
 /// The registers of the innermost frame that every step needs.
 #[derive(Debug, Clone, Copy)]
-pub struct TopRegisters {
+pub(crate) struct TopRegisters {
     /// The code address.
-    pub ip: u64,
+    pub(crate) ip: u64,
     /// The stack pointer.
-    pub stack_pointer: u64,
+    pub(crate) stack_pointer: u64,
 }
 
 impl<'s> Client<'s> {
@@ -35,7 +35,7 @@ impl<'s> Client<'s> {
     /// # Errors
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
-    pub fn top(&self) -> Result<TopRegisters, Error> {
+    pub(crate) fn top(&self) -> Result<TopRegisters, Error> {
         Ok(TopRegisters {
             ip: self.read_register(abi::RIP_NUMBER)?,
             stack_pointer: self.read_register(abi::RSP_NUMBER)?,
@@ -48,7 +48,7 @@ impl<'s> Client<'s> {
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
     #[inline(always)]
-    pub fn read_word(&self, addr: u64) -> Result<u64, Error> {
+    pub(crate) fn read_word(&self, addr: u64) -> Result<u64, Error> {
         // Two separate returns instead of a common one: fewer instructions in a step.
         Ok(if addr.is_multiple_of(8) {
             callbacks::read_memory(self, addr)?
@@ -72,7 +72,7 @@ impl<'s> Client<'s> {
     /// # Errors
     ///
     /// The client's own; [`Error::INVALID`] for another address, or without a callback.
-    pub fn write_word(&self, addr: u64, value: u64) -> Result<(), Error> {
+    pub(crate) fn write_word(&self, addr: u64, value: u64) -> Result<(), Error> {
         if addr.is_multiple_of(8) {
             callbacks::write_memory(self, addr, value)
         } else {
@@ -85,7 +85,7 @@ impl<'s> Client<'s> {
     /// # Errors
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
-    pub fn read_register(&self, register: u16) -> Result<u64, Error> {
+    pub(crate) fn read_register(&self, register: u16) -> Result<u64, Error> {
         callbacks::read_register(self, register)
     }
 
@@ -94,7 +94,7 @@ impl<'s> Client<'s> {
     /// # Errors
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
-    pub fn write_register(&self, register: u16, value: u64) -> Result<(), Error> {
+    pub(crate) fn write_register(&self, register: u16, value: u64) -> Result<(), Error> {
         callbacks::write_register(self, register, value)
     }
 
@@ -104,7 +104,7 @@ impl<'s> Client<'s> {
     /// # Errors
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
-    pub fn find_proc_info(&self, ip: u64) -> Result<ProcInfo, Error> {
+    pub(crate) fn find_proc_info(&self, ip: u64) -> Result<ProcInfo, Error> {
         self.find(ip, 1)
     }
 
@@ -113,7 +113,7 @@ impl<'s> Client<'s> {
     /// # Errors
     ///
     /// As [`Client::find_proc_info`].
-    pub fn find_procedure(&self, ip: u64) -> Result<ProcInfo, Error> {
+    pub(crate) fn find_procedure(&self, ip: u64) -> Result<ProcInfo, Error> {
         self.find(ip, 0)
     }
 
@@ -130,7 +130,7 @@ impl<'s> Client<'s> {
 
     /// The target's memory.
     #[must_use]
-    pub fn memory(self) -> AlignedMemory<impl Fn(u64) -> Result<u64, Error>> {
+    pub(crate) fn memory(self) -> AlignedMemory<impl Fn(u64) -> Result<u64, Error>> {
         AlignedMemory::new(move |addr| callbacks::read_memory(&self, addr))
     }
 }

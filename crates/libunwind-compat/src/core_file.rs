@@ -177,7 +177,7 @@ impl CoreFile {
     /// # Errors
     ///
     /// [`Error::UNSPECIFIED`] if the segment does not exist, or has a file already.
-    pub fn add_backing(&mut self, segment: usize, file: RawMap) -> Result<(), Error> {
+    pub(crate) fn add_backing(&mut self, segment: usize, file: RawMap) -> Result<(), Error> {
         let vaddr = self.segments.get(segment).map(|segment| segment.vaddr);
         let mapping = self.mapping(vaddr.ok_or(Error::UNSPECIFIED)?);
         let offset = mapping.map_or(0, |mapping| mapping.offset);
@@ -190,7 +190,7 @@ impl CoreFile {
 
     /// The number of the segment that begins at an address.
     #[must_use]
-    pub fn segment_at(&self, vaddr: u64) -> Option<usize> {
+    pub(crate) fn segment_at(&self, vaddr: u64) -> Option<usize> {
         let mut segments = self.segments.iter();
         segments.position(|segment| segment.vaddr == vaddr)
     }
@@ -363,7 +363,7 @@ impl CoreFile {
     /// # Errors
     ///
     /// [`Error::NO_INFO`] if there is none, and errors of `found`.
-    pub fn file_name<T>(
+    pub(crate) fn file_name<T>(
         &self,
         ip: u64,
         found: impl FnOnce(&[u8], u64) -> Result<T, Error>,

@@ -68,7 +68,7 @@ impl<'s> ClientCursor<'s> {
     /// The innermost frame of a client's target.
     #[inline(always)]
     #[must_use]
-    pub fn innermost(client: Client<'s>, top: TopRegisters) -> Self {
+    pub(crate) fn innermost(client: Client<'s>, top: TopRegisters) -> Self {
         let TopRegisters { ip, stack_pointer } = top;
         ClientCursor {
             client,
@@ -83,7 +83,7 @@ impl<'s> ClientCursor<'s> {
     /// A frame with all registers in memory, at the addresses returned by `address`. It was
     /// interrupted, or waits for a call to return. `ip` and `stack_pointer` are two of the
     /// registers.
-    pub fn stored(
+    pub(crate) fn stored(
         client: Client<'s>,
         ip: u64,
         stack_pointer: u64,
@@ -108,26 +108,26 @@ impl<'s> ClientCursor<'s> {
 
     /// The address space and argument.
     #[must_use]
-    pub fn client(&self) -> Client<'s> {
+    pub(crate) fn client(&self) -> Client<'s> {
         self.client
     }
 
     /// The code address, as `unw_get_reg` returns it.
     #[must_use]
-    pub fn ip(&self) -> u64 {
+    pub(crate) fn ip(&self) -> u64 {
         self.step_address.ip()
     }
 
     /// The code address, as a return address or an instruction.
     #[must_use]
-    pub fn code(&self) -> CodeAddr {
+    pub(crate) fn code(&self) -> CodeAddr {
         self.step_address.code()
     }
 
     /// `unw_is_signal_frame`: whether the last step left a signal frame, so that this frame was
     /// interrupted. libunwind's result has this meaning on x86-64, and its callers rely on that.
     #[must_use]
-    pub fn is_interrupted(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.step_address.arrival() == Arrival::Interrupted
     }
 
@@ -135,7 +135,7 @@ impl<'s> ClientCursor<'s> {
     /// the code address is zero, too. Negative for an error: the client's own, or
     /// [`Error::BAD_FRAME`] if the table is inconsistent or the walk returned to an earlier frame.
     #[inline(always)]
-    pub fn step(&mut self) -> c_int {
+    pub(crate) fn step(&mut self) -> c_int {
         let Some(cached) = self.client.space.simple(self.step_address) else {
             return self.step_slow();
         };
@@ -395,7 +395,7 @@ impl<'s> ClientCursor<'s> {
     ///
     /// As [`ClientCursor::step`]; [`Error::INVALID`] if the bytes are not a row.
     #[inline(never)]
-    pub fn step_encoded(&mut self, bytes: &[u8]) -> Result<bool, Error> {
+    pub(crate) fn step_encoded(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let row = encoding::decode(bytes).ok_or(Error::INVALID)?;
         self.step_row(&row, LoadBias(0))
     }
@@ -463,7 +463,7 @@ impl<'s> ClientCursor<'s> {
 
     /// The same cursor, without machine code.
     #[must_use]
-    pub fn without_objects(self) -> Self {
+    pub(crate) fn without_objects(self) -> Self {
         ClientCursor {
             objects: ObjectUse::Unused,
             ..self
@@ -473,7 +473,7 @@ impl<'s> ClientCursor<'s> {
     /// The address where the kernel stored the code address of an interrupted frame, beside all its
     /// other registers.
     #[must_use]
-    pub fn interrupted_at(&self) -> Option<u64> {
+    pub(crate) fn interrupted_at(&self) -> Option<u64> {
         match self.locations.get(RETURN_ADDRESS.0) {
             Some(ResolvedLocation::Memory(addr)) if self.is_interrupted() => Some(addr),
             _ => None,
@@ -482,7 +482,7 @@ impl<'s> ClientCursor<'s> {
 
     /// The values of all readable registers.
     #[must_use]
-    pub fn values(&self) -> Registers {
+    pub(crate) fn values(&self) -> Registers {
         let mut registers = Registers::new();
         for number in 0..=RETURN_ADDRESS.0 {
             if let Ok(value) = self.register(number) {
@@ -527,7 +527,7 @@ impl<'s> ClientCursor<'s> {
     /// [`Error::BAD_REGISTER`] if the register does not exist or its value is lost; the client's
     /// errors.
     #[inline]
-    pub fn get(&self, number: RegisterNumber) -> Result<u64, Error> {
+    pub(crate) fn get(&self, number: RegisterNumber) -> Result<u64, Error> {
         match number {
             abi::RIP => Ok(self.step_address.ip()),
             abi::RSP | abi::CFA => Ok(self.stack_pointer()),
@@ -541,7 +541,7 @@ impl<'s> ClientCursor<'s> {
     ///
     /// [`Error::READ_ONLY_REGISTER`] for the stack pointer, [`Error::BAD_REGISTER`] if the register
     /// has no location; the client's errors.
-    pub fn set(&mut self, number: RegisterNumber, value: u64) -> Result<(), Error> {
+    pub(crate) fn set(&mut self, number: RegisterNumber, value: u64) -> Result<(), Error> {
         self.use_rules();
         match number {
             abi::RSP | abi::CFA => return Err(Error::READ_ONLY_REGISTER),
@@ -566,7 +566,7 @@ impl<'s> ClientCursor<'s> {
     }
 
     /// `unw_get_save_loc`: the location of a call-preserved register.
-    pub fn save_location(&mut self, number: RegisterNumber) -> SaveLocation {
+    pub(crate) fn save_location(&mut self, number: RegisterNumber) -> SaveLocation {
         self.find_places();
         let is_shown = |register: &Register| {
             SavedRegisters::has(register.0) || matches!(*register, STACK_POINTER | RETURN_ADDRESS)
@@ -593,7 +593,7 @@ impl<'s> ClientCursor<'s> {
     /// # Errors
     ///
     /// The client's errors.
-    pub fn establish(&self) -> Result<(), Error> {
+    pub(crate) fn establish(&self) -> Result<(), Error> {
         let values = self.values();
         for (register, value) in values.iter() {
             self.client.write_register(register.0, value)?;
@@ -611,7 +611,7 @@ fn climbs(left: Range<u64>, return_address: interpret::RegisterLocation) -> bool
 
 /// The C functions' result of a step: whether there was a caller.
 #[inline]
-pub fn answer(step: Result<bool, Error>) -> c_int {
+pub(crate) fn answer(step: Result<bool, Error>) -> c_int {
     match step {
         Ok(is_running) => c_int::from(is_running),
         Err(Error(code)) => code,

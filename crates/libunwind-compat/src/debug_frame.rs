@@ -43,7 +43,7 @@ pub fn find(
 /// # Errors
 ///
 /// [`Error::NO_INFO`] if another finder made `info`, [`Error::BAD_FRAME`] for a bad entry.
-pub fn entries(info: &ProcInfo) -> Result<FdeWithCie<'_>, Error> {
+pub(crate) fn entries(info: &ProcInfo) -> Result<FdeWithCie<'_>, Error> {
     let (data, offset) = DebugFrameEntry::from_proc_info(info).ok_or(Error::NO_INFO)?;
     FdeWithCie::in_section(section(data), offset)
 }

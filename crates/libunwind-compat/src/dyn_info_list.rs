@@ -20,7 +20,7 @@ const VERSION: u64 = 1;
 ///
 /// [`Error::NO_INFO`] if nothing is registered for the address, [`Error::BAD_VERSION`] for a list
 /// of another version; those of [`remote_cfi::search`].
-pub fn find<M: Memory>(memory: &M, list: u64, ip: u64) -> Result<ProcInfo, Error> {
+pub(crate) fn find<M: Memory>(memory: &M, list: u64, ip: u64) -> Result<ProcInfo, Error> {
     let read = |addr: u64, size| {
         let read = read_uint(memory, RuntimeAddr(addr), size, ABI.endian);
         read.map_err(|_| Error::INVALID)
@@ -68,7 +68,7 @@ fn procedure<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInfo
 
 /// A procedure described by operations, without these.
 #[must_use]
-pub fn described(table: &DynInfo) -> ProcInfo {
+pub(crate) fn described(table: &DynInfo) -> ProcInfo {
     ProcInfo {
         start_ip: table.start_ip,
         end_ip: table.end_ip,

@@ -18,7 +18,7 @@ const MAX_ENTRY_BYTES: u64 = 1 << 20;
 
 /// The locations of an FDE and its CIE.
 #[derive(Debug)]
-pub struct EntryHeaders {
+pub(crate) struct EntryHeaders {
     fde: EntryHeader,
     cie: EntryHeader,
     /// The base of data-relative pointers.
@@ -33,7 +33,11 @@ impl EntryHeaders {
     ///
     /// [`Error::NO_INFO`] if no FDE is there, [`Error::BAD_FRAME`] for a bad one; errors of the
     /// memory.
-    pub fn read<M: Memory>(memory: &M, address: u64, gp: u64) -> Result<EntryHeaders, Error> {
+    pub(crate) fn read<M: Memory>(
+        memory: &M,
+        address: u64,
+        gp: u64,
+    ) -> Result<EntryHeaders, Error> {
         let fde = EntryHeader::read(memory, address)?;
         let cie = EntryHeader::read(memory, fde.cie.ok_or(Error::NO_INFO)?)?;
         match cie.cie {
@@ -51,7 +55,7 @@ impl EntryHeaders {
     /// # Errors
     ///
     /// [`Error::NO_MEMORY`]; errors of the memory.
-    pub fn copy<M: Memory>(self, memory: &M) -> Result<OwnedFde, Error> {
+    pub(crate) fn copy<M: Memory>(self, memory: &M) -> Result<OwnedFde, Error> {
         Ok(OwnedFde {
             fde: self.fde.copy(memory)?,
             cie: self.cie.copy(memory)?,
@@ -64,7 +68,7 @@ impl EntryHeaders {
     /// # Errors
     ///
     /// [`Error::BAD_FRAME`] for a bad entry; errors of `bytes`.
-    pub fn parse<'a>(
+    pub(crate) fn parse<'a>(
         &self,
         bytes: impl Fn(Range<u64>) -> Result<&'a [u8], Error>,
     ) -> Result<FdeWithCie<'a>, Error> {
@@ -163,7 +167,7 @@ pub(crate) fn read_i32<M: Memory>(memory: &M, addr: u64) -> Result<i32, Error> {
 
 /// An FDE and its CIE, copied.
 #[derive(Debug)]
-pub struct OwnedFde {
+pub(crate) struct OwnedFde {
     headers: EntryHeaders,
     fde: Vec<u8>,
     cie: Vec<u8>,
@@ -175,14 +179,14 @@ impl OwnedFde {
     /// # Errors
     ///
     /// [`Error::BAD_FRAME`] for a bad entry.
-    pub fn parse(&self) -> Result<FdeWithCie<'_>, Error> {
+    pub(crate) fn parse(&self) -> Result<FdeWithCie<'_>, Error> {
         self.headers.parsed(&self.fde, &self.cie)
     }
 }
 
 /// An FDE and its CIE.
 #[derive(Debug)]
-pub struct FdeWithCie<'a> {
+pub(crate) struct FdeWithCie<'a> {
     section: CfiSection<'a>,
     cie_section: CfiSection<'a>,
     cie: Cie<'a>,
@@ -206,7 +210,10 @@ impl<'a> FdeWithCie<'a> {
     /// # Errors
     ///
     /// [`Error::BAD_FRAME`] for a bad entry.
-    pub fn in_section(section: CfiSection<'a>, offset: u64) -> Result<FdeWithCie<'a>, Error> {
+    pub(crate) fn in_section(
+        section: CfiSection<'a>,
+        offset: u64,
+    ) -> Result<FdeWithCie<'a>, Error> {
         let bad = |_| Error::BAD_FRAME;
         let entry = section
             .entry(offset)
@@ -224,7 +231,7 @@ impl<'a> FdeWithCie<'a> {
 
     /// The unrelocated addresses that they cover.
     #[must_use]
-    pub fn addresses(&self) -> Range<Vaddr> {
+    pub(crate) fn addresses(&self) -> Range<Vaddr> {
         self.fde.start..self.fde.end
     }
 
@@ -236,7 +243,7 @@ impl<'a> FdeWithCie<'a> {
     /// # Errors
     ///
     /// [`Error::INVALID`] if a pointer to a pointer cannot be read.
-    pub fn info<M: Memory>(&self, memory: &M, table: &DynInfo) -> Result<ProcInfo, Error> {
+    pub(crate) fn info<M: Memory>(&self, memory: &M, table: &DynInfo) -> Result<ProcInfo, Error> {
         let moved = |addr: Vaddr| addr.0.wrapping_add(table.load_offset);
         let resolved = |pointer| resolved(memory, LoadBias(0), pointer);
         let address = usize::try_from(self.section.address.0).map_err(|_| Error::INVALID)?;
@@ -259,7 +266,7 @@ impl<'a> FdeWithCie<'a> {
     /// # Errors
     ///
     /// [`Error::BAD_FRAME`] for a bad entry, and errors of `visit`.
-    pub fn rows(
+    pub(crate) fn rows(
         &self,
         bias: LoadBias,
         mut visit: impl FnMut(RowAt<'_, 'a>) -> Result<ControlFlow<()>, Error>,
@@ -288,7 +295,7 @@ impl<'a> FdeWithCie<'a> {
 /// # Errors
 ///
 /// [`Error::INVALID`] if a pointer to it cannot be read.
-pub fn resolved<M: Memory>(
+pub(crate) fn resolved<M: Memory>(
     memory: &M,
     bias: LoadBias,
     pointer: Option<Pointer>,

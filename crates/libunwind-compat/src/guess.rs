@@ -15,15 +15,15 @@ const RIP: Register = Register(16);
 
 /// The known facts about the frame.
 #[derive(Debug, Clone, Copy)]
-pub struct GuessInput {
+pub(crate) struct GuessInput {
     /// Its code address.
-    pub ip: u64,
+    pub(crate) ip: u64,
     /// It was interrupted, or is the innermost: it may have jumped outside of code.
-    pub is_interrupted: bool,
+    pub(crate) is_interrupted: bool,
     /// Its stack pointer.
-    pub stack_pointer: u64,
+    pub(crate) stack_pointer: u64,
     /// Its frame pointer, if that can be read.
-    pub frame_pointer: Option<u64>,
+    pub(crate) frame_pointer: Option<u64>,
 }
 
 /// The maximum distance of a plausible frame pointer above the stack pointer, in bytes: libunwind's
@@ -33,14 +33,14 @@ const MAX_FRAME_BYTES: u64 = 0x4000;
 /// The row of a frame that no entry covers; `None` if it is assumed to be the outermost.
 ///
 /// The most reliable guess comes first: by [`code`], then by [`frame`].
-pub fn row<M: Memory>(memory: &M, input: &GuessInput) -> Option<Row<'static>> {
+pub(crate) fn row<M: Memory>(memory: &M, input: &GuessInput) -> Option<Row<'static>> {
     code(memory, input.ip, input.is_interrupted).or_else(|| frame(memory, input))
 }
 
 /// The row of code recognised by its bytes: a signal handler's trampoline, or an entry of a
 /// procedure linkage table. A frame interrupted in a trampoline's system call has the address
 /// behind it.
-pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<'static>> {
+pub(crate) fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<'static>> {
     let is_behind = || {
         let holds = |trampoline: &&[u8]| {
             let begin = ip.wrapping_sub(trampoline.len() as u64);
@@ -56,7 +56,7 @@ pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<
 }
 
 /// The row of a frame by its stack: for a call to an unreadable address, or with a frame pointer.
-pub fn frame<M: Memory>(memory: &M, input: &GuessInput) -> Option<Row<'static>> {
+pub(crate) fn frame<M: Memory>(memory: &M, input: &GuessInput) -> Option<Row<'static>> {
     if bytes(memory, input.ip).is_none() && has_just_called(memory, input) {
         return Some(called());
     }
@@ -72,7 +72,7 @@ fn bytes<M: Memory>(memory: &M, ip: u64) -> Option<[u8; 16]> {
 }
 
 /// The row of a signal handler's trampoline, if one begins at `ip`.
-pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
+pub(crate) fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
     bytes(memory, ip)
         .filter(is_trampoline)
         .map(|_| trampoline())
@@ -89,7 +89,7 @@ fn is_trampoline(code: &[u8; 16]) -> bool {
 
 /// Whether a trampoline may begin with these first bytes.
 #[must_use]
-pub fn begins_trampoline(bytes: &[u8]) -> bool {
+pub(crate) fn begins_trampoline(bytes: &[u8]) -> bool {
     let mut trampolines = trampolines().iter();
     trampolines.any(|trampoline| trampoline.iter().zip(bytes).all(|(a, b)| a == b))
 }

@@ -11,13 +11,13 @@ use crate::abi::{self, DynInfo, Error, RemoteTable};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadedHeaders {
     /// Run-time minus link-time address.
-    pub bias: u64,
+    pub(crate) bias: u64,
     /// The first address of all segments.
     pub start: u64,
     /// One past the last.
     pub end: u64,
     /// The address of `.eh_frame_hdr`.
-    pub eh_frame_hdr: Option<u64>,
+    pub(crate) eh_frame_hdr: Option<u64>,
 }
 
 const ELF_HEADER_BYTES: usize = 64;
@@ -79,7 +79,7 @@ impl LoadedHeaders {
     }
 
     /// The build ID of the file that begins at `base`: its address and its length in bytes.
-    pub fn build_id<M: Memory>(&self, memory: &M, base: u64) -> Option<(u64, u64)> {
+    pub(crate) fn build_id<M: Memory>(&self, memory: &M, base: u64) -> Option<(u64, u64)> {
         let mut found = None;
         let read = for_each_segment(memory, base, |segment| {
             if u32_at(segment, 0)? != PT_NOTE || found.is_some() {
@@ -105,7 +105,7 @@ impl LoadedHeaders {
 
     /// Whether an address is within the range of its segments.
     #[must_use]
-    pub fn covers(&self, address: u64) -> bool {
+    pub(crate) fn covers(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 
@@ -131,7 +131,11 @@ impl LoadedHeaders {
 ///
 /// [`Error::NO_INFO`] if there is none, [`Error::BAD_VERSION`] if it is not in the form that all
 /// linkers use; errors of the memory.
-pub fn search_table<M: Memory>(memory: &M, hdr: u64, code: Range<u64>) -> Result<DynInfo, Error> {
+pub(crate) fn search_table<M: Memory>(
+    memory: &M,
+    hdr: u64,
+    code: Range<u64>,
+) -> Result<DynInfo, Error> {
     if hdr == 0 {
         return Err(Error::NO_INFO);
     }
@@ -184,7 +188,11 @@ pub fn function(file: &[u8], vaddr: u64) -> Option<(&[u8], u64)> {
 /// The same for a file as memory, with its offsets as addresses, read through `buffer`. Returns the
 /// offset of the name, and the distance.
 #[must_use]
-pub fn find_function<M: Memory>(file: &M, vaddr: u64, buffer: &mut [u8]) -> Option<(u64, u64)> {
+pub(crate) fn find_function<M: Memory>(
+    file: &M,
+    vaddr: u64,
+    buffer: &mut [u8],
+) -> Option<(u64, u64)> {
     let header = copy::<ELF_HEADER_BYTES, M>(file, 0).ok()?;
     check(&header).ok()?;
     let (at, count) = (u64_at(&header, 40).ok()?, u16_at(&header, 60).ok()?);
@@ -238,7 +246,7 @@ fn for_each_symbol<M: Memory>(
 
 /// The bytes of a file, as memory with its offsets as addresses.
 #[derive(Debug)]
-pub struct FileBytes<'f>(pub &'f [u8]);
+pub(crate) struct FileBytes<'f>(pub(crate) &'f [u8]);
 
 impl Memory for FileBytes<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
@@ -278,7 +286,7 @@ fn contents<'f>(file: &'f [u8], section: &[u8]) -> Option<&'f [u8]> {
 
 /// The bytes of a file's section with this name, if they are uncompressed.
 #[must_use]
-pub fn section<'f>(file: &'f [u8], wanted: &[u8]) -> Option<&'f [u8]> {
+pub(crate) fn section<'f>(file: &'f [u8], wanted: &[u8]) -> Option<&'f [u8]> {
     check(file).ok()?;
     let headers = sections(file)?;
     let names = headers.clone().nth(usize::from(u16_at(file, 62).ok()?))?;

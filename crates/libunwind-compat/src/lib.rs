@@ -6,7 +6,7 @@
 //!
 //! The C names are in [`sys`], with all unsafe code; the rest is safe code on values. A step looks
 //! up the rule of the frame's address in the address space's [cache](unspool_unwind::steps), or
-//! [`resolve`]s it through the client's callbacks. Then [`cursor::ClientCursor::step`] applies it.
+//! `resolve`s it through the client's callbacks. Then `cursor::ClientCursor::step` applies it.
 //!
 //! `no_std`: an unwinder must not depend on another unwinder, and Rust's standard library does.
 #![no_std]
@@ -18,19 +18,19 @@ extern crate std;
 pub mod abi;
 pub mod client;
 pub mod core_file;
-pub mod cursor;
+mod cursor;
 pub mod debug_frame;
-pub mod dyn_info_list;
-pub mod entries;
-pub mod guess;
+mod dyn_info_list;
+mod entries;
+mod guess;
 pub mod image;
 pub mod maps;
-pub mod names;
-pub mod objects;
-pub mod own_process;
-pub mod ptrace_target;
+mod names;
+mod objects;
+mod own_process;
+mod ptrace_target;
 pub mod remote_cfi;
-pub mod resolve;
-pub mod rule;
-pub mod space;
+mod resolve;
+mod rule;
+mod space;
 pub mod sys;

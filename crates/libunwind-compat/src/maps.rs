@@ -22,14 +22,14 @@ pub fn find(text: &[u8], address: u64) -> Option<(MapsLine<'_>, u64)> {
 
 /// The mapping of an address, if it has a name.
 #[must_use]
-pub fn named(text: &[u8], address: RuntimeAddr) -> Option<MapsLine<'_>> {
+pub(crate) fn named(text: &[u8], address: RuntimeAddr) -> Option<MapsLine<'_>> {
     let mapping = mappings(text).find(|line| line.contains(address))?;
     (!mapping.name.is_empty()).then_some(mapping)
 }
 
 /// A search for the mapping of an address, line by line.
 #[derive(Debug)]
-pub struct MappingSearch {
+pub(crate) struct MappingSearch {
     address: RuntimeAddr,
     /// The last mapping from a file's first byte: its file, and its address.
     first: Option<(Device, u64, u64)>,
@@ -38,7 +38,7 @@ pub struct MappingSearch {
 impl MappingSearch {
     /// A search before the first line.
     #[must_use]
-    pub fn new(address: RuntimeAddr) -> MappingSearch {
+    pub(crate) fn new(address: RuntimeAddr) -> MappingSearch {
         MappingSearch {
             address,
             first: None,
@@ -47,7 +47,7 @@ impl MappingSearch {
 
     /// Reads the next line. If it contains the address, returns the start of its file, or an error
     /// if that is not mapped.
-    pub fn next(&mut self, line: &MapsLine<'_>) -> Option<Result<u64, Error>> {
+    pub(crate) fn next(&mut self, line: &MapsLine<'_>) -> Option<Result<u64, Error>> {
         if line.offset == 0 {
             self.first = Some((line.device, line.inode, line.start.0));
         }

@@ -16,7 +16,7 @@ use crate::sys::os;
 
 /// The buffers of a look-up.
 #[derive(Debug)]
-pub struct NameBuffers {
+pub(crate) struct NameBuffers {
     path: [u8; NameBuffers::PATH],
     text: [u8; NameBuffers::TEXT],
 }
@@ -46,7 +46,7 @@ impl NameBuffers {
 ///
 /// [`Error::NO_INFO`] if there is none, [`Error::NO_MEMORY`] if it is too long, and errors of
 /// `found`.
-pub fn function<T>(
+pub(crate) fn function<T>(
     ip: u64,
     found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -64,7 +64,10 @@ pub fn function<T>(
 /// # Errors
 ///
 /// [`Error::NO_INFO`] if there is none, and errors of `found`.
-pub fn file<T>(ip: u64, found: impl FnOnce(&[u8], u64) -> Result<T, Error>) -> Result<T, Error> {
+pub(crate) fn file<T>(
+    ip: u64,
+    found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
+) -> Result<T, Error> {
     with_buffers(|NameBuffers { path, text }| {
         let file = keeping_errno(|| find_file(ip, path, text)).ok_or(Error::NO_INFO)?;
         found(os::terminated(path)?.to_bytes(), file.offset)

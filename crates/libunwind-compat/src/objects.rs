@@ -20,11 +20,11 @@ use crate::sys::objects::{self, BuildId};
 
 /// The code for an address.
 #[derive(Debug, Clone, Copy)]
-pub struct ObjectCode {
+pub(crate) struct ObjectCode {
     /// The code.
-    pub code: &'static NativeCode,
+    pub(crate) code: &'static NativeCode,
     /// Run-time minus link-time address of the module.
-    pub bias: LoadBias,
+    pub(crate) bias: LoadBias,
 }
 
 /// The code for an address of the own process, except if a signal handler may return there: no
@@ -32,7 +32,7 @@ pub struct ObjectCode {
 ///
 /// Async-signal-safe.
 #[must_use]
-pub fn own(code: CodeAddr) -> Option<ObjectCode> {
+pub(crate) fn own(code: CodeAddr) -> Option<ObjectCode> {
     static KNOWN: [SetOnce<Option<&'static NativeCode>>; OwnModules::MAX_MODULES] =
         [const { SetOnce::new() }; OwnModules::MAX_MODULES];
     let pc = code.lookup();
@@ -62,7 +62,7 @@ pub fn own(code: CodeAddr) -> Option<ObjectCode> {
 
 /// The modules of another address space. All zero means that none was looked up.
 #[derive(Debug)]
-pub struct RemoteModules {
+pub(crate) struct RemoteModules {
     /// In the slot given by a page's lowest bits: its number, and in the lowest bits that of the
     /// module, counted from 1, or [`NONE`](RemoteModules::NONE).
     pages: [AtomicU64; RemoteModules::PAGES],
@@ -97,7 +97,7 @@ impl RemoteModules {
     ///
     /// If the client wants no caching, each look-up checks that the module is still loaded. Such a
     /// client may use one address space for several targets.
-    pub fn find(&self, client: Client<'_>, code: CodeAddr) -> Option<ObjectCode> {
+    pub(crate) fn find(&self, client: Client<'_>, code: CodeAddr) -> Option<ObjectCode> {
         let known = self.remote_module(client, code.lookup().0)?;
         if !client.space.is_caching() && !known.is_mapped(client) {
             self.forget();
@@ -110,7 +110,7 @@ impl RemoteModules {
     }
 
     /// Forgets the modules. Their start addresses stay, as hints for the search.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.pages
             .iter()
             .for_each(|page| page.store(0, Ordering::Relaxed));

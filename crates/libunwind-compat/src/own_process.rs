@@ -23,7 +23,7 @@ use crate::{dyn_info_list, remote_cfi};
 /// Cached facts of a walk on the own stack, so that nothing is asked twice. Other walks cache
 /// nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct ReadableCache {
+pub(crate) struct ReadableCache {
     memory: ReadableMemory,
     /// A bit set of the modules known to be loaded, by number.
     modules: u64,
@@ -32,7 +32,7 @@ pub struct ReadableCache {
 impl ReadableCache {
     /// The start of a walk in an address space.
     #[must_use]
-    pub fn new(space: &AddressSpace) -> ReadableCache {
+    pub(crate) fn new(space: &AddressSpace) -> ReadableCache {
         if space.is_own() {
             ReadableCache {
                 memory: ReadableMemory::stack(),
@@ -49,7 +49,7 @@ impl ReadableCache {
     /// The word at an address, if it is known to be readable.
     #[inline(always)]
     #[must_use]
-    pub fn word(&self, addr: u64) -> Option<u64> {
+    pub(crate) fn word(&self, addr: u64) -> Option<u64> {
         self.memory.word(RuntimeAddr(addr))
     }
 
@@ -60,7 +60,7 @@ impl ReadableCache {
     /// [`Error::INVALID`] if it cannot be read.
     #[cold]
     #[inline(never)]
-    pub fn probe_word(&mut self, addr: u64) -> Result<u64, Error> {
+    pub(crate) fn probe_word(&mut self, addr: u64) -> Result<u64, Error> {
         self.memory = ReadableMemory::around(RuntimeAddr(addr));
         // A word on two pages is checked separately.
         let read_apart = || {
@@ -74,12 +74,12 @@ impl ReadableCache {
     /// Whether a module is known to be loaded.
     #[inline(always)]
     #[must_use]
-    pub fn has(&self, slot: ModuleSlot) -> bool {
+    pub(crate) fn has(&self, slot: ModuleSlot) -> bool {
         slot.0 < 64 && self.modules >> slot.0 & 1 != 0
     }
 
     /// Whether the module of a row, if it has one, is loaded; asks the loader.
-    pub fn probe_module(&mut self, slot: Option<ModuleSlot>) -> bool {
+    pub(crate) fn probe_module(&mut self, slot: Option<ModuleSlot>) -> bool {
         let Some(place) = slot else {
             return true;
         };
@@ -93,13 +93,13 @@ impl ReadableCache {
 
 /// The origin of the row at an address of the own process.
 #[derive(Debug, Clone, Copy)]
-pub struct RowOrigin {
+pub(crate) struct RowOrigin {
     /// Run-time minus link-time address of the module.
-    pub bias: LoadBias,
+    pub(crate) bias: LoadBias,
     /// The number of the module, if it has one.
-    pub slot: Option<ModuleSlot>,
+    pub(crate) slot: Option<ModuleSlot>,
     /// One past the last address of the entry.
-    pub end: RuntimeAddr,
+    pub(crate) end: RuntimeAddr,
 }
 
 /// Makes `row` the one at an address: its module's, or else a registered one. After an error the
@@ -108,7 +108,7 @@ pub struct RowOrigin {
 /// # Errors
 ///
 /// [`Error::NO_INFO`] if no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
-pub fn row(pc: RuntimeAddr, row: &mut Row<'static>) -> Result<RowOrigin, Error> {
+pub(crate) fn row(pc: RuntimeAddr, row: &mut Row<'static>) -> Result<RowOrigin, Error> {
     let found = ModuleTables::find(pc).and_then(|table| table.row(pc, row));
     or_registered(found, || registered_row(pc, row))
 }
@@ -278,7 +278,7 @@ impl RegisteredTable {
 
 /// Code registered with `_U_dyn_register`, for exceptions.
 #[derive(Debug)]
-pub struct RegisteredCode;
+pub(crate) struct RegisteredCode;
 
 impl GeneratedCode for RegisteredCode {
     fn row_and_entry(
@@ -317,7 +317,7 @@ impl GeneratedCode for RegisteredCode {
 /// # Errors
 ///
 /// [`Error::NO_INFO`] if none does, [`Error::BAD_FRAME`] if its entry is bad.
-pub fn procedure_info(pc: RuntimeAddr) -> Result<ProcInfo, Error> {
+pub(crate) fn procedure_info(pc: RuntimeAddr) -> Result<ProcInfo, Error> {
     let found = ModuleTables::find(pc).and_then(|table| table.procedure(pc));
     or_registered(found, || match RegisteredTable::find(pc) {
         Ok(found) => found.procedure(pc),

@@ -32,7 +32,7 @@ struct TracedModule {
 impl PtraceTarget {
     /// A process that the caller traces.
     #[must_use]
-    pub const fn new(pid: i32) -> Self {
+    pub(crate) const fn new(pid: i32) -> Self {
         PtraceTarget {
             pid,
             module: None,
@@ -42,7 +42,7 @@ impl PtraceTarget {
 
     /// Its process ID.
     #[must_use]
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
@@ -51,7 +51,7 @@ impl PtraceTarget {
     /// # Errors
     ///
     /// [`Error::NO_INFO`] if there is none, and errors of reading.
-    pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
+    pub(crate) fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
         let (pid, memory) = (self.pid, memory(self.pid));
         let known = self.module.take();
         let module = match known.filter(|module| module.headers.covers(ip)) {
@@ -77,7 +77,7 @@ impl PtraceTarget {
     /// # Errors
     ///
     /// [`Error::NO_INFO`] if there is none, and errors of `found`.
-    pub fn function<T>(
+    pub(crate) fn function<T>(
         &self,
         ip: u64,
         found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
@@ -98,7 +98,7 @@ impl PtraceTarget {
     /// # Errors
     ///
     /// [`Error::NO_INFO`] if there is none, and errors of `found`.
-    pub fn file<T>(
+    pub(crate) fn file<T>(
         &self,
         ip: u64,
         found: impl FnOnce(&[u8], u64) -> Result<T, Error>,

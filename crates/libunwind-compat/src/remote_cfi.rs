@@ -17,7 +17,7 @@ pub const ABI: Abi = Abi::X86_64;
 ///
 /// [`Error::NO_INFO`] if the table has none, [`Error::INVALID`] if it is not in the target; errors
 /// of the memory.
-pub fn search_table<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<u64, Error> {
+pub(crate) fn search_table<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<u64, Error> {
     let base = match table.format {
         abi::FORMAT_REMOTE_TABLE => table.table.segbase,
         abi::FORMAT_IP_OFFSET => table.start_ip,
@@ -64,7 +64,7 @@ pub fn search<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInf
 }
 
 /// Passes the rows of a procedure found by [`search`] or [`debug_frame::find`] to `visit`, like
-/// [`FdeWithCie::rows`](crate::entries::FdeWithCie::rows).
+/// `FdeWithCie::rows`.
 ///
 /// # Errors
 ///

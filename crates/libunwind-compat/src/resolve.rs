@@ -18,7 +18,7 @@ use crate::rule::OwnedStepRule;
 /// # Errors
 ///
 /// The client's own, [`Error::BAD_FRAME`] for a bad entry.
-pub fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<OwnedStepRule>, Error> {
+pub(crate) fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<OwnedStepRule>, Error> {
     let memory = client.memory();
     let (address, pc) = (code.address().0, code.lookup().0);
     let info = match client.find_proc_info(pc) {
@@ -55,18 +55,21 @@ pub fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<OwnedStepRule>,
 /// # Errors
 ///
 /// [`Error::NO_MEMORY`].
-pub fn guess_rule(client: Client<'_>, input: &GuessInput) -> Result<Option<OwnedStepRule>, Error> {
+pub(crate) fn guess_rule(
+    client: Client<'_>,
+    input: &GuessInput,
+) -> Result<Option<OwnedStepRule>, Error> {
     let row = guess::frame(&client.memory(), input);
     row.as_ref().map(OwnedStepRule::from_row).transpose()
 }
 
 /// The module of a row of the own process.
 #[derive(Debug, Clone, Copy)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// The load bias of its module.
-    pub bias: LoadBias,
+    pub(crate) bias: LoadBias,
     /// The number of its module; none for a guess.
-    pub slot: Option<ModuleSlot>,
+    pub(crate) slot: Option<ModuleSlot>,
 }
 
 impl Owner {
@@ -83,7 +86,7 @@ impl Owner {
 /// # Errors
 ///
 /// [`Error::BAD_FRAME`] for a bad entry.
-pub fn own_row(
+pub(crate) fn own_row(
     client: Client<'_>,
     code: CodeAddr,
     known: impl FnOnce() -> GuessInput,

@@ -12,7 +12,7 @@ use crate::remote_cfi::ABI;
 
 /// The rule of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OwnedStepRule {
+pub(crate) enum OwnedStepRule {
     /// A row in the short form, or none.
     Simple(CachedPackedRow),
     /// Any other row, in the form of [`encoding`].
@@ -22,7 +22,7 @@ pub enum OwnedStepRule {
 impl OwnedStepRule {
     /// The form for a cache.
     #[must_use]
-    pub fn as_cached(&self) -> steps::StepRule<'_> {
+    pub(crate) fn as_cached(&self) -> steps::StepRule<'_> {
         match self {
             OwnedStepRule::Simple(simple) => steps::StepRule::Simple(*simple),
             OwnedStepRule::Encoded(bytes) => steps::StepRule::Encoded(bytes),
@@ -34,7 +34,7 @@ impl OwnedStepRule {
     /// # Errors
     ///
     /// [`Error::NO_MEMORY`].
-    pub fn from_row(row: &Row<'_>) -> Result<OwnedStepRule, Error> {
+    pub(crate) fn from_row(row: &Row<'_>) -> Result<OwnedStepRule, Error> {
         match PackedRow::from_row(row, ABI.arch, RegisterScope::All) {
             Some(packed) => Ok(OwnedStepRule::Simple(packed.into())),
             None => Ok(OwnedStepRule::Encoded(encoded(row)?)),
@@ -47,7 +47,7 @@ impl OwnedStepRule {
 /// # Errors
 ///
 /// [`Error::NO_MEMORY`].
-pub fn encoded(row: &Row<'_>) -> Result<Vec<u8>, Error> {
+pub(crate) fn encoded(row: &Row<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     // `encode` cannot report that memory is short: room for any row is reserved first.
     bytes

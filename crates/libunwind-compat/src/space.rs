@@ -16,7 +16,7 @@ use crate::sys::{self, objects};
 #[derive(Debug)]
 pub struct AddressSpace {
     /// The client's callbacks.
-    pub accessors: Accessors,
+    pub(crate) accessors: Accessors,
     /// It is the own process: tables are read in place, and nothing is allocated.
     is_own: bool,
     policy: AtomicI32,
@@ -38,7 +38,7 @@ impl AddressSpace {
     /// # Errors
     ///
     /// [`Error::NO_MEMORY`].
-    pub fn new(accessors: Accessors) -> Result<Self, Error> {
+    pub(crate) fn new(accessors: Accessors) -> Result<Self, Error> {
         let modules = if objects::is_enabled() {
             Some(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?)
         } else {
@@ -55,7 +55,7 @@ impl AddressSpace {
 
     /// The address space of the own process.
     #[must_use]
-    pub const fn own(accessors: Accessors, cache: &'static StepCache) -> Self {
+    pub(crate) const fn own(accessors: Accessors, cache: &'static StepCache) -> Self {
         AddressSpace {
             accessors,
             is_own: true,
@@ -67,7 +67,7 @@ impl AddressSpace {
 
     /// Whether it is the own process's.
     #[must_use]
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.is_own
     }
 
@@ -76,7 +76,7 @@ impl AddressSpace {
     /// # Errors
     ///
     /// [`Error::INVALID`].
-    pub fn set_policy(&self, policy: i32) -> Result<(), Error> {
+    pub(crate) fn set_policy(&self, policy: i32) -> Result<(), Error> {
         match policy {
             abi::CACHE_NONE | abi::CACHE_GLOBAL | abi::CACHE_PER_THREAD => {}
             _ => return Err(Error::INVALID),
@@ -87,7 +87,7 @@ impl AddressSpace {
     }
 
     /// Drops all cached rules.
-    pub fn flush(&self) {
+    pub(crate) fn flush(&self) {
         self.cache().flush();
         if let Some(modules) = &self.modules {
             modules.forget();
@@ -96,7 +96,7 @@ impl AddressSpace {
 
     /// The machine code for an address, if it is wanted and there is some.
     #[must_use]
-    pub fn object(&self, client: Client<'_>, code: CodeAddr) -> Option<ObjectCode> {
+    pub(crate) fn object(&self, client: Client<'_>, code: CodeAddr) -> Option<ObjectCode> {
         match &self.modules {
             None if self.is_own && objects::is_enabled() => crate::objects::own(code),
             None => None,
@@ -115,13 +115,13 @@ impl AddressSpace {
     /// The simple row of an address, if it is cached: nearly every step finds one.
     #[inline(always)]
     #[must_use]
-    pub fn simple(&self, step_address: StepAddress) -> Option<CachedPackedRow> {
+    pub(crate) fn simple(&self, step_address: StepAddress) -> Option<CachedPackedRow> {
         self.cache().simple(step_address)
     }
 
     /// The rule of an address, if it is cached.
     #[must_use]
-    pub fn cached_rule(&self, step_address: StepAddress) -> Option<CachedRule> {
+    pub(crate) fn cached_rule(&self, step_address: StepAddress) -> Option<CachedRule> {
         self.cache().get(step_address)
     }
 
@@ -130,7 +130,7 @@ impl AddressSpace {
     /// # Errors
     ///
     /// As `resolve`.
-    pub fn keep(
+    pub(crate) fn keep(
         &self,
         step_address: StepAddress,
         resolve: impl FnOnce() -> Result<Option<OwnedStepRule>, Error>,
@@ -145,7 +145,7 @@ impl AddressSpace {
 
     /// Whether the client wants caching.
     #[must_use]
-    pub fn is_caching(&self) -> bool {
+    pub(crate) fn is_caching(&self) -> bool {
         self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE
     }
 }

@@ -13,7 +13,7 @@ pub mod export;
 pub(crate) mod fake_target;
 pub(crate) mod heap;
 mod name;
-pub mod objects;
+pub(crate) mod objects;
 pub mod os;
 pub mod own;
 pub mod ptrace;

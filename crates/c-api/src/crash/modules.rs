@@ -8,7 +8,7 @@ use crate::sys::crash::{maps, program_path};
 
 /// A name in a buffer of fixed size.
 #[derive(Debug, Clone, Copy)]
-pub struct BoundedName {
+pub(crate) struct BoundedName {
     bytes: [u8; BoundedName::MAX_BYTES],
     length: usize,
 }
@@ -51,13 +51,13 @@ impl BoundedName {
 
     /// The bytes.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
     /// The file name of a path.
     #[must_use]
-    pub fn last_part(&self) -> &[u8] {
+    pub(crate) fn last_part(&self) -> &[u8] {
         let path = self.bytes();
         path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
     }
@@ -65,9 +65,9 @@ impl BoundedName {
 
 /// A module and its path.
 #[derive(Clone, Copy)]
-pub struct NamedModule<'m> {
+pub(crate) struct NamedModule<'m> {
     /// The module.
-    pub loaded: LoadedModule<'m>,
+    pub(crate) loaded: LoadedModule<'m>,
     path: BoundedName,
 }
 
@@ -96,19 +96,19 @@ impl<'m> NamedModule<'m> {
 
     /// Its path, if it is known.
     #[must_use]
-    pub fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         self.path.bytes()
     }
 
     /// The last part of its path.
     #[must_use]
-    pub fn name(&self) -> &[u8] {
+    pub(crate) fn name(&self) -> &[u8] {
         self.path.last_part()
     }
 }
 
 /// The modules of the report's frames.
-pub struct ReportModules {
+pub(crate) struct ReportModules {
     modules: [Option<ReportModule>; ReportModules::MAX_MODULES],
 }
 

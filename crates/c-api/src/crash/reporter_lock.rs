@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 ///
 /// Async-signal-safe.
 #[derive(Debug)]
-pub struct ReporterLock(AtomicU64);
+pub(crate) struct ReporterLock(AtomicU64);
 
 /// The result for a thread that tries to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockAttempt {
+pub(crate) enum LockAttempt {
     /// It is the first, and must report.
     Acquired,
     /// It is reporting already: a signal has interrupted its handler.
@@ -22,13 +22,13 @@ pub enum LockAttempt {
 impl ReporterLock {
     /// No thread is reporting.
     #[must_use]
-    pub const fn new() -> ReporterLock {
+    pub(crate) const fn new() -> ReporterLock {
         ReporterLock(AtomicU64::new(0))
     }
 
     /// Tries to acquire it for a thread of a process. A process forked during its parent's report
     /// has the parent's entry, which does not count.
-    pub fn try_acquire(&self, process: i32, thread: i32) -> LockAttempt {
+    pub(crate) fn try_acquire(&self, process: i32, thread: i32) -> LockAttempt {
         let [process, thread] = [process, thread].map(|id| u64::from(id.cast_unsigned()));
         let this = process << 32 | thread;
         let take = |holder: u64| (holder >> 32 != process).then_some(this);

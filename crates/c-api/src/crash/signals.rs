@@ -6,7 +6,7 @@ use super::CrashSignal;
 use super::text::TextBuffer;
 
 /// The handled signals: those that end a process for an error of its own.
-pub const HANDLED_SIGNALS: [(i32, &[u8]); 7] = [
+pub(crate) const HANDLED_SIGNALS: [(i32, &[u8]); 7] = [
     (libc::SIGSEGV, b"SIGSEGV"),
     (libc::SIGBUS, b"SIGBUS"),
     (libc::SIGILL, b"SIGILL"),
@@ -34,21 +34,21 @@ const USER_SI_CODES: [(i32, &[u8], bool); 7] = [
 
 /// A signal, from the kernel's `siginfo_t`.
 #[derive(Debug, Clone, Copy)]
-pub struct Signal {
+pub(crate) struct Signal {
     /// Its number.
-    pub number: i32,
+    pub(crate) number: i32,
     /// `si_code`.
-    pub code: i32,
+    pub(crate) code: i32,
     /// `si_addr`: the faulting address, if it was a fault.
-    pub address: u64,
+    pub(crate) address: u64,
     /// `si_pid` and `si_uid`: the sending process and its user, if the code implies them.
-    pub sender: (i32, u32),
+    pub(crate) sender: (i32, u32),
 }
 
 impl Signal {
     /// Whether a process has sent it, instead of the kernel for the program's actions.
     #[must_use]
-    pub fn is_sent(&self) -> bool {
+    pub(crate) fn is_sent(&self) -> bool {
         self.code <= 0
     }
 

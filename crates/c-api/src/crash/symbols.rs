@@ -16,16 +16,20 @@ use super::modules::{BoundedName, NamedModule};
 
 /// A function.
 #[derive(Clone, Copy)]
-pub struct FunctionName {
+pub(crate) struct FunctionName {
     /// Its name, mangled.
-    pub name: BoundedName,
+    pub(crate) name: BoundedName,
     /// Its first address.
-    pub start: RuntimeAddr,
+    pub(crate) start: RuntimeAddr,
 }
 
 /// The function at an address of a module.
 #[must_use]
-pub fn find(module: &NamedModule<'_>, at: RuntimeAddr, memory: &OwnMemory) -> Option<FunctionName> {
+pub(crate) fn find(
+    module: &NamedModule<'_>,
+    at: RuntimeAddr,
+    memory: &OwnMemory,
+) -> Option<FunctionName> {
     let vaddr = module.loaded.bias.to_vaddr(at);
     in_memory(module, vaddr, memory)
         .or_else(|| in_file(module, vaddr))

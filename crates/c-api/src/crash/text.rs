@@ -1,13 +1,13 @@
 //! Buffered text output, for signal handlers: without the C library.
 
 /// A target for text.
-pub trait Sink {
+pub(crate) trait Sink {
     /// Writes bytes, [`TextBuffer::BUFFER_BYTES`] at most. Failures are ignored.
     fn write(&self, bytes: &[u8]);
 }
 
 /// A text buffer.
-pub struct TextBuffer<'s> {
+pub(crate) struct TextBuffer<'s> {
     sink: &'s dyn Sink,
     buffer: [u8; TextBuffer::BUFFER_BYTES],
     used: usize,
@@ -15,10 +15,10 @@ pub struct TextBuffer<'s> {
 
 impl<'s> TextBuffer<'s> {
     /// The maximum number of bytes passed on at once.
-    pub const BUFFER_BYTES: usize = 512;
+    pub(crate) const BUFFER_BYTES: usize = 512;
 
     /// An empty buffer.
-    pub fn new(sink: &'s dyn Sink) -> Self {
+    pub(crate) fn new(sink: &'s dyn Sink) -> Self {
         TextBuffer {
             sink,
             buffer: [0; TextBuffer::BUFFER_BYTES],
@@ -27,7 +27,7 @@ impl<'s> TextBuffer<'s> {
     }
 
     /// Passes the buffered bytes on.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let used = core::mem::take(&mut self.used);
         if let Some(bytes) = self.buffer.get(..used)
             && used > 0
@@ -37,7 +37,7 @@ impl<'s> TextBuffer<'s> {
     }
 
     /// Adds raw bytes.
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.used == TextBuffer::BUFFER_BYTES {
                 self.flush();
@@ -50,7 +50,7 @@ impl<'s> TextBuffer<'s> {
     }
 
     /// Adds bytes of unknown origin, up to a zero byte: unprintable ones become `?`.
-    pub fn quote(&mut self, bytes: &[u8]) {
+    pub(crate) fn quote(&mut self, bytes: &[u8]) {
         for byte in bytes.iter().take_while(|byte| **byte != 0) {
             let is_plain = matches!(byte, b' '..=b'~' | 0x80..);
             self.put(&[if is_plain { *byte } else { b'?' }]);
@@ -58,12 +58,12 @@ impl<'s> TextBuffer<'s> {
     }
 
     /// Adds a number.
-    pub fn decimal(&mut self, number: u64) {
+    pub(crate) fn decimal(&mut self, number: u64) {
         self.padded(number, 0);
     }
 
     /// Adds a number, right-aligned to at least `places` places.
-    pub fn padded(&mut self, number: u64, places: usize) {
+    pub(crate) fn padded(&mut self, number: u64, places: usize) {
         let (digits, from) = digits::<20>(number, 10);
         let length = digits.len() - from;
         for _ in length..places {
@@ -73,7 +73,7 @@ impl<'s> TextBuffer<'s> {
     }
 
     /// Adds a signed number.
-    pub fn signed(&mut self, number: impl Into<i64>) {
+    pub(crate) fn signed(&mut self, number: impl Into<i64>) {
         let number = number.into();
         if number < 0 {
             self.put(b"-");
@@ -82,20 +82,20 @@ impl<'s> TextBuffer<'s> {
     }
 
     /// Adds a number in hexadecimal: `0x1f`.
-    pub fn hex(&mut self, number: u64) {
+    pub(crate) fn hex(&mut self, number: u64) {
         let (digits, from) = digits::<16>(number, 16);
         self.put(b"0x");
         self.put(digits.get(from..).unwrap_or_default());
     }
 
     /// Adds an address with all its digits: `0x000000000000001f`.
-    pub fn address(&mut self, address: u64) {
+    pub(crate) fn address(&mut self, address: u64) {
         self.put(b"0x");
         self.put(&digits::<16>(address, 16).0);
     }
 
     /// Adds bytes in hexadecimal.
-    pub fn bytes_in_hex(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes_in_hex(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.put(&digits::<2>(u64::from(*byte), 16).0);
         }

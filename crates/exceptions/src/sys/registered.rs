@@ -33,7 +33,7 @@ use crate::walk;
 
 /// The registered FDEs.
 #[derive(Debug)]
-pub struct RegisteredFdes {
+pub(crate) struct RegisteredFdes {
     lock: ForkSafeLock,
     /// Odd while a tree is changed.
     version: AtomicU64,
@@ -89,7 +89,7 @@ const LIST: u64 = 2;
 
 /// What a program registers.
 #[derive(Debug, Clone, Copy)]
-pub enum Registered {
+pub(crate) enum Registered {
     /// A section that begins with a CIE, or a single FDE.
     SectionOrFde(u64),
     /// A section up to a zero length. If a linker has merged CIEs, it may begin with an FDE.
@@ -100,7 +100,7 @@ pub enum Registered {
 
 /// When the FDEs of a registration are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadTime {
+pub(crate) enum ReadTime {
     /// At once.
     Now,
     /// When an address is looked up: programs register their own sections on starting.
@@ -113,7 +113,7 @@ impl RegisteredFdes {
 
     /// None.
     #[must_use]
-    pub const fn new() -> RegisteredFdes {
+    pub(crate) const fn new() -> RegisteredFdes {
         RegisteredFdes {
             lock: ForkSafeLock::new(),
             version: AtomicU64::new(0),
@@ -128,7 +128,7 @@ impl RegisteredFdes {
 
     /// The addresses of the FDE that covers an address, and of its function.
     #[must_use]
-    pub fn fde_and_start(&self, pc: u64) -> Option<(u64, u64)> {
+    pub(crate) fn fde_and_start(&self, pc: u64) -> Option<(u64, u64)> {
         if self.is_any_pending.load(Ordering::Relaxed) && !self.is_interrupted() {
             self.lock.with(|| self.repair(), || self.read_pending());
         }
@@ -182,7 +182,7 @@ impl RegisteredFdes {
     /// # Safety
     ///
     /// They are valid, and stay as they are until [`RegisteredFdes::deregister`].
-    pub unsafe fn register(&self, registered: Registered, object: u64, time: ReadTime) {
+    pub(crate) unsafe fn register(&self, registered: Registered, object: u64, time: ReadTime) {
         let (key, form) = match registered {
             // SAFETY: the caller's promise.
             Registered::SectionOrFde(entry) => match unsafe { header(entry) } {
@@ -268,7 +268,7 @@ impl RegisteredFdes {
 
     /// Removes the last registration of a section, an FDE or a list; returns the program's object
     /// for it, or zero.
-    pub fn deregister(&self, key: u64) -> u64 {
+    pub(crate) fn deregister(&self, key: u64) -> u64 {
         let remove = || {
             let registration = self.registrations.last_up_to(key);
             let registered = |node: &&AddressNode| node.key.load(Ordering::Relaxed) == key;

@@ -9,7 +9,7 @@ use unspool_unwind::local::{self, OwnUnwindTable};
 use crate::sys::registered::{ReadTime, Registered, RegisteredFdes};
 
 /// The process's generated code.
-pub static GENERATED: RegisteredFdes = RegisteredFdes::new();
+pub(crate) static GENERATED: RegisteredFdes = RegisteredFdes::new();
 
 /// `__register_frame`: a section, or a single FDE.
 ///

@@ -117,7 +117,7 @@ impl<'s> ClientCursor<'s> {
 
     /// Continues the walk by rules: machine code would not see a register that is about to be
     /// changed.
-    pub fn use_rules(&mut self) {
+    pub(crate) fn use_rules(&mut self) {
         self.find_places();
         self.objects = ObjectUse::Unused;
     }

@@ -25,7 +25,7 @@ const MAX_MODULES: usize = 1024;
 
 /// The build ID of a module, of at most 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BuildId {
+pub(crate) struct BuildId {
     bytes: [u8; BuildId::MAX_BYTES],
     length: usize,
 }
@@ -39,11 +39,11 @@ struct CachedObject {
 
 impl BuildId {
     /// The maximum length of a build ID with an object.
-    pub const MAX_BYTES: usize = 32;
+    pub(crate) const MAX_BYTES: usize = 32;
 
     /// The build ID with these bytes; `None` if they are empty or too many.
     #[must_use]
-    pub fn new(bytes: &[u8]) -> Option<BuildId> {
+    pub(crate) fn new(bytes: &[u8]) -> Option<BuildId> {
         let mut id = BuildId {
             bytes: [0; BuildId::MAX_BYTES],
             length: bytes.len(),
@@ -54,7 +54,7 @@ impl BuildId {
 
     /// Its bytes.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 }
