@@ -87,7 +87,7 @@ fn measure(
     file.read(|file_record: FileRecord<'_>| {
         match &file_record.record {
             Record::Sample(sample) => {
-                let space = replay.processes.space(file_record.sample_id.pid);
+                let space = replay.space(file_record.sample_id.pid);
                 let ours = ours(&mut replay, &space, file_record.sample_id.tid, sample);
                 first.note(ours, theirs.unwind(sample));
             }
@@ -139,10 +139,7 @@ fn time(
     [us, them]: &mut [WalkTimes; 2],
 ) {
     let samples: Vec<_> = row.iter().filter_map(OwnedSample::sample).collect();
-    let processes = &mut replay.processes;
-    let spaces = samples
-        .iter()
-        .map(|(origin, _)| processes.space(origin.pid));
+    let spaces = samples.iter().map(|(origin, _)| replay.space(origin.pid));
     let spaces: Vec<_> = spaces.collect();
     let mut by_us = || {
         per_frame(|| {

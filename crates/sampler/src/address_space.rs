@@ -192,7 +192,7 @@ impl ProcessSpace {
 
     /// The file mapped at an address, and the address as linked.
     #[must_use]
-    pub fn locate(&self, addr: RuntimeAddr) -> Option<(&Arc<ModuleFile>, Vaddr)> {
+    pub(crate) fn locate(&self, addr: RuntimeAddr) -> Option<(&Arc<ModuleFile>, Vaddr)> {
         match &self.region(addr)?.content {
             RegionContent::File { file, bias, .. } => Some((file, bias.to_vaddr(addr))),
             _ => None,
@@ -203,7 +203,7 @@ impl ProcessSpace {
     /// the address's offset from the start of the file, in bytes. Memory without a file has no
     /// name.
     #[must_use]
-    pub fn mapped(&self, addr: RuntimeAddr) -> Option<(Option<&[u8]>, u64)> {
+    pub(crate) fn mapped(&self, addr: RuntimeAddr) -> Option<(Option<&[u8]>, u64)> {
         let region = self.region(addr)?;
         let offset = addr.0.wrapping_sub(region.file_start);
         Some((region.name.as_deref(), offset))
@@ -211,7 +211,7 @@ impl ProcessSpace {
 
     /// Why the file mapped at an address is not used.
     #[must_use]
-    pub fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
+    pub(crate) fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
         Some(self.unusable(addr)?.1)
     }
 

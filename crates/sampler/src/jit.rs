@@ -12,7 +12,7 @@ use crate::live_files::ProcessRoot;
 
 /// A process that generates code and may write a perf map.
 #[derive(Debug)]
-pub struct JitProcess {
+pub(crate) struct JitProcess {
     location: PerfMapLocation,
     /// Keeps the root directory open that the path is under.
     _root: Option<Arc<ProcessRoot>>,

@@ -2,13 +2,13 @@
 //! records both.
 //!
 //! The kernel reports mappings, forks and exits of processes ([`unspool_perf_events::Record`]).
-//! [`Processes`] keeps the mappings, with the tables of each file, which is opened once
-//! ([`ModuleFiles`]). An [`Unwinder`] uses them to unwind the copied stack of a sample. A
+//! `Processes` keeps the mappings, with the tables of each file, which is opened once
+//! (`ModuleFiles`). An `Unwinder` uses them to unwind the copied stack of a sample. A
 //! [`Recording`] combines these: it opens the events, launches a command or attaches to running
 //! processes, and writes a profile.
 //!
 //! A recording by perf ([`unspool_perf_events::DataFile`]) is unwound by a [`Replay`]. [`import`]
-//! makes a profile of it, [`inject`] a recording with finished call chains. [`PerfFiles`] finds its
+//! makes a profile of it, [`inject`] a recording with finished call chains. `PerfFiles` finds its
 //! files. A [`Script`] is the text that `perf script` prints of a recording.
 //!
 //! ```
@@ -46,18 +46,12 @@ mod unwinder;
 
 pub use address_space::ProcessSpace;
 pub use arguments::{ArgumentFilter, FindTable, UnmatchedRequest};
-pub use jit::JitProcess;
 pub use kernel_walk::{KernelWalkError, WalkComparison, try_kernel_walk};
-pub use live_files::{LiveFiles, ProcessRoot};
-pub use module_files::{Distinction, LocatedFile, MappedFileFinder, ModuleFile, ModuleFiles};
-pub use perf_import::{
-    ImportError, ImportSummary, InjectSummary, PerfFiles, Replay, import, inject,
-};
-pub use processes::Processes;
+pub use perf_import::{ImportError, ImportSummary, InjectSummary, Replay, import, inject};
 pub use record::{
     ChildProcess, RecordError, RecordNotice, RecordOptions, RecordProgress, RecordSummary,
     RecordTarget, RecordUpdate, Recording, UnwindEngine, WalkSummary,
 };
 pub use script::{NamedScript, RecordingHeader, Script, ScriptFields};
 pub use unspool_bpf_walk::{HandOver, WalkCounts};
-pub use unwinder::{Unwinder, UnwoundStack};
+pub use unwinder::UnwoundStack;

@@ -25,7 +25,7 @@ use crate::module_files::{Distinction, LocatedFile, MappedFileFinder};
 /// The root directory of processes in a container or under `chroot`, kept open. It stays readable
 /// after they have exited.
 #[derive(Debug)]
-pub struct ProcessRoot {
+pub(crate) struct ProcessRoot {
     /// Keeps the directory open.
     _directory: fs::File,
     path: PathBuf,
@@ -49,7 +49,7 @@ impl ProcessRoot {
 
     /// A path to it, valid while it is kept.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -74,7 +74,7 @@ fn identity(pid: u32) -> Option<[FileId; 2]> {
 
 /// The memory of a running process, as it is now.
 #[derive(Debug, Clone, Copy)]
-pub struct LiveMemory {
+pub(crate) struct LiveMemory {
     pid: u32,
 }
 
@@ -94,7 +94,7 @@ impl Memory for LiveMemory {
 
 /// Finds the files that processes of this machine have mapped.
 #[derive(Debug, Default)]
-pub struct LiveFiles {
+pub(crate) struct LiveFiles {
     /// Roots of processes seen so far, the last one first.
     roots: Vec<Arc<ProcessRoot>>,
 }

@@ -21,17 +21,17 @@ use crate::live_files::{LiveMemory, ProcessRoot};
 
 /// A file that some process has mapped, with its unwind tables.
 #[derive(Debug)]
-pub struct ModuleFile {
+pub(crate) struct ModuleFile {
     /// A number unique to this file.
-    pub number: u32,
+    pub(crate) number: u32,
     /// The path by which a process has it, or the kernel's name in brackets.
-    pub name: PathBuf,
+    pub(crate) name: PathBuf,
     /// Whether it had been removed or replaced when it was mapped.
-    pub is_deleted: bool,
+    pub(crate) is_deleted: bool,
     /// Its unwind tables, and the file itself.
-    pub tables: FileTables,
+    pub(crate) tables: FileTables,
     /// The root directory of its process, if it differs from ours.
-    pub root: Option<Arc<ProcessRoot>>,
+    pub(crate) root: Option<Arc<ProcessRoot>>,
     /// Identifies its contents, once known: hashing a large file takes longer than the rings last.
     pub(crate) content: OnceLock<Option<ContentKey>>,
     /// The requests for its functions' arguments, once its argument table is available.
@@ -83,11 +83,11 @@ impl ModuleFile {
 
 /// A file that a finder has located.
 #[derive(Debug)]
-pub struct LocatedFile {
+pub(crate) struct LocatedFile {
     /// The file.
-    pub file: ElfFile,
+    pub(crate) file: ElfFile,
     /// The root directory of its process, if it differs from ours.
-    pub root: Option<Arc<ProcessRoot>>,
+    pub(crate) root: Option<Arc<ProcessRoot>>,
 }
 
 /// What identifies a mapped file. Its name and build ID alone do not: a process may have other
@@ -106,7 +106,7 @@ struct FileKey {
 
 /// Distinguishes files of one name and build ID.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub enum Distinction {
+pub(crate) enum Distinction {
     /// The name only: a recording has no more information.
     Name,
     /// The file's device, inode and times.
@@ -114,7 +114,7 @@ pub enum Distinction {
 }
 
 /// Finds what a process has mapped.
-pub trait MappedFileFinder {
+pub(crate) trait MappedFileFinder {
     /// Opens the file of a mapping, with its build ID if that was recorded.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ pub trait MappedFileFinder {
 
 /// The files that processes have mapped, each opened once, with their compiled tables. Missing
 /// tables are compiled meanwhile.
-pub struct ModuleFiles {
+pub(crate) struct ModuleFiles {
     finder: Box<dyn MappedFileFinder>,
     store: Arc<Store>,
     compiler: Option<Compiler>,
@@ -162,13 +162,8 @@ pub struct ModuleFiles {
 }
 
 impl ModuleFiles {
-    /// Takes compiled tables from a store, and compiles missing ones into it.
-    #[must_use]
-    pub fn new(finder: Box<dyn MappedFileFinder>, store: Store) -> Self {
-        ModuleFiles::for_recording(finder, store, None, None)
-    }
-
-    /// The same, and prepares argument tables, and copies compiled tables to an arena.
+    /// Takes compiled tables from a store, and compiles missing ones into it. Prepares argument
+    /// tables, and copies compiled tables to an arena.
     pub(crate) fn for_recording(
         finder: Box<dyn MappedFileFinder>,
         store: Store,

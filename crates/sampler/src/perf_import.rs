@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Seek, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use unspool_elf::{BuildId, ContentKey};
 use unspool_perf_events::{
@@ -31,7 +32,7 @@ use crate::unwinder::{Unwinder, UnwoundStack};
 /// Finds the files of a recording: by their paths, and by their build IDs in caches. A file of
 /// another build is never used.
 #[derive(Debug)]
-pub struct PerfFiles {
+pub(crate) struct PerfFiles {
     finder: unspool_symbols::ModuleFinder,
     build_ids: HashMap<Vec<u8>, BuildId>,
 }
@@ -39,7 +40,7 @@ pub struct PerfFiles {
 impl PerfFiles {
     /// Files are looked up in `finder`.
     #[must_use]
-    pub fn new(file: &DataFile, finder: unspool_symbols::ModuleFinder) -> PerfFiles {
+    pub(crate) fn new(file: &DataFile, finder: unspool_symbols::ModuleFinder) -> PerfFiles {
         let known = file.build_ids().iter();
         let known = known.filter_map(|known| Some((known.name.clone(), BuildId::new(&known.id)?)));
         PerfFiles {
@@ -139,7 +140,7 @@ pub enum ImportError {
 /// Unwinds the samples of a recording, one after the other.
 pub struct Replay {
     /// The mappings of processes, up to the last record read.
-    pub processes: Processes,
+    processes: Processes,
     unwinder: Unwinder,
 }
 
@@ -177,6 +178,11 @@ impl Replay {
             self.unwinder.forget()?;
         }
         Ok(changes)
+    }
+
+    /// The code that a process has mapped, up to the last record read.
+    pub fn space(&mut self, pid: u32) -> Arc<ProcessSpace> {
+        self.processes.space(pid)
     }
 
     /// Unwinds the stack of a sample, in the address space of its process.

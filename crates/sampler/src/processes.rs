@@ -24,7 +24,7 @@ use crate::module_files::{ModuleFile, ModuleFiles};
 const KERNEL: u32 = u32::MAX;
 
 /// The mappings of processes, according to the records so far.
-pub struct Processes {
+pub(crate) struct Processes {
     abi: Abi,
     files: ModuleFiles,
     spaces: HashMap<u32, Arc<ProcessSpace>>,
@@ -66,7 +66,7 @@ impl ModuleSlots {
 impl Processes {
     /// Without any process. All will have this ABI.
     #[must_use]
-    pub fn new(abi: Abi, files: ModuleFiles) -> Self {
+    pub(crate) fn new(abi: Abi, files: ModuleFiles) -> Self {
         Processes {
             abi,
             files,
@@ -80,7 +80,7 @@ impl Processes {
     }
 
     /// Applies a record. `true` if addresses of its process may have a new meaning.
-    pub fn note(&mut self, record: &Record<'_>) -> bool {
+    pub(crate) fn note(&mut self, record: &Record<'_>) -> bool {
         match record {
             Record::Mmap(mapped) if mapped.pid != KERNEL && mapped.is_executable => {
                 let build_id = match mapped.file {
@@ -189,7 +189,7 @@ impl Processes {
     }
 
     /// The mappings of a process. Those of an unknown process are read from the system.
-    pub fn space(&mut self, pid: u32) -> Arc<ProcessSpace> {
+    pub(crate) fn space(&mut self, pid: u32) -> Arc<ProcessSpace> {
         if !self.spaces.contains_key(&pid) {
             self.read_space(pid);
         }
@@ -305,7 +305,7 @@ impl Processes {
     }
 
     /// Assigns new slots to the modules of all processes.
-    pub fn renumber(&mut self) {
+    pub(crate) fn renumber(&mut self) {
         self.slots = ModuleSlots::default();
         for space in self.spaces.values_mut() {
             let places = &mut self.slots;

@@ -27,7 +27,7 @@ pub struct UnwoundStack<'u> {
 impl<'u> UnwoundStack<'u> {
     /// The frames of the process.
     #[must_use]
-    pub fn user_frames(&self) -> &'u [RawFrame] {
+    pub(crate) fn user_frames(&self) -> &'u [RawFrame] {
         let is_kernel = |frame: &RawFrame| frame.evidence == FrameEvidence::Kernel;
         let start = self.frames.partition_point(is_kernel);
         self.frames.get(start..).unwrap_or_default()
@@ -37,7 +37,7 @@ impl<'u> UnwoundStack<'u> {
 /// Unwinds samples of any processes, and remembers the rules it learned.
 ///
 /// Unwinding allocates nothing and makes no system call once every module is known.
-pub struct Unwinder {
+pub(crate) struct Unwinder {
     abi: Abi,
     form: TableForm,
     rules: MappedRuleCache,
@@ -67,7 +67,7 @@ impl Unwinder {
     /// # Errors
     ///
     /// Out of memory.
-    pub fn new(abi: Abi, form: TableForm) -> Result<Self, OutOfMemory> {
+    pub(crate) fn new(abi: Abi, form: TableForm) -> Result<Self, OutOfMemory> {
         let size = RuleCacheSize::from_bytes(RULE_CACHE_BYTES).unwrap_or(RuleCacheSize::DEFAULT);
         Ok(Unwinder {
             abi,
@@ -101,7 +101,7 @@ impl Unwinder {
     /// # Errors
     ///
     /// Out of memory.
-    pub fn forget(&mut self) -> Result<(), OutOfMemory> {
+    pub(crate) fn forget(&mut self) -> Result<(), OutOfMemory> {
         let stack_extensions = std::mem::take(&mut self.stack_extensions);
         *self = Unwinder {
             stack_extensions,
@@ -111,7 +111,7 @@ impl Unwinder {
     }
 
     /// Unwinds the stack of a sample of a thread.
-    pub fn unwind(
+    pub(crate) fn unwind(
         &mut self,
         space: &ProcessSpace,
         tid: u32,

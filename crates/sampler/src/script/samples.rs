@@ -134,7 +134,7 @@ impl UnwoundSamples {
             .processes
             .entry(origin.pid)
             .or_insert_with(|| ProcessFrames {
-                space: replay.processes.space(origin.pid),
+                space: replay.space(origin.pid),
                 known: Default::default(),
             });
         let pid = origin.pid;
