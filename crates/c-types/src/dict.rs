@@ -29,11 +29,11 @@ pub struct Dict<'a> {
 
 /// A label: the types up to an id belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DictLabel<'a> {
+pub(crate) struct DictLabel<'a> {
     /// Its name.
-    pub name: Cow<'a, str>,
+    pub(crate) name: Cow<'a, str>,
     /// The last type of the label.
-    pub last: u32,
+    pub(crate) last: u32,
 }
 
 /// An entry of a symbol or name table with a type; neither is looked up yet.
@@ -91,15 +91,21 @@ impl<'a> Dict<'a> {
         Ok(())
     }
 
+    /// Whether it is a child of another dictionary.
+    #[must_use]
+    pub fn is_child(&self) -> bool {
+        self.header.is_child()
+    }
+
     /// The header.
     #[must_use]
-    pub fn header(&self) -> &DictHeader {
+    pub(crate) fn header(&self) -> &DictHeader {
         &self.header
     }
 
     /// The offset of the dictionary in the section, in bytes.
     #[must_use]
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
@@ -176,12 +182,12 @@ impl<'a> Dict<'a> {
 
     /// The types, in the order of their ids.
     #[must_use]
-    pub fn records(&self) -> Records<'_> {
+    pub(crate) fn records(&self) -> Records<'_> {
         Records::new(self)
     }
 
     /// The labels. An error concerns one label, and the others follow.
-    pub fn labels(&self) -> impl Iterator<Item = Result<DictLabel<'_>, CtfError>> {
+    pub(crate) fn labels(&self) -> impl Iterator<Item = Result<DictLabel<'_>, CtfError>> {
         self.pairs(&self.header.labels).map(|entry| {
             Ok(DictLabel {
                 name: self.name(entry.name, "label", entry.offset)?,
@@ -206,7 +212,7 @@ impl<'a> Dict<'a> {
 
     /// All strings of the dictionary's own table, each with its offset there. Names may also begin
     /// in the middle of one.
-    pub fn strings(&self) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
+    pub(crate) fn strings(&self) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
         let table = self.part(&self.header.strings);
         let table = table.strip_suffix(&[0]).unwrap_or(table);
         let mut at = 0;

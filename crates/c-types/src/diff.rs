@@ -66,7 +66,7 @@ pub enum ChangeKind {
 
 impl ChangeKind {
     /// All kinds.
-    pub const ALL: [ChangeKind; 13] = [
+    pub(crate) const ALL: [ChangeKind; 13] = [
         ChangeKind::Removed,
         ChangeKind::Added,
         ChangeKind::Version,

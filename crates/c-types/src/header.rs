@@ -15,7 +15,7 @@ pub const ILLUMOS_MAGIC: u16 = 0xcff1;
 /// The format version of a dictionary. From version 2 on, the byte in the header is the version
 /// plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CtfVersion {
+pub(crate) enum CtfVersion {
     /// Byte 1: types of 16 bits, up to 1023 members, neither unit name nor symbol indexes.
     V1,
     /// Byte 2: version 3, with the boundary of version 1 between the ids of parents and children.
@@ -29,7 +29,7 @@ pub enum CtfVersion {
 impl CtfVersion {
     /// The byte in the header.
     #[must_use]
-    pub fn byte(self) -> u8 {
+    pub(crate) fn byte(self) -> u8 {
         match self {
             CtfVersion::V1 => 1,
             CtfVersion::V1Upgraded => 2,
@@ -68,62 +68,62 @@ impl CtfVersion {
 
 /// The flags of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags(pub u8);
+pub(crate) struct Flags(pub(crate) u8);
 
 impl Flags {
     /// The bytes behind the header are one zlib stream.
-    pub const COMPRESSED: Flags = Flags(1);
+    pub(crate) const COMPRESSED: Flags = Flags(1);
     /// The function part holds a type for each symbol, like the object part.
-    pub const NEW_FUNCTION_INFO: Flags = Flags(2);
+    pub(crate) const NEW_FUNCTION_INFO: Flags = Flags(2);
     /// The symbol indexes are sorted by name.
-    pub const INDEX_SORTED: Flags = Flags(4);
+    pub(crate) const INDEX_SORTED: Flags = Flags(4);
     /// External strings are in `.dynstr`, and symbols are those of `.dynsym`.
-    pub const DYNSTR: Flags = Flags(8);
+    pub(crate) const DYNSTR: Flags = Flags(8);
 
     /// Whether all these flags are set.
     #[must_use]
-    pub fn has(self, flags: Flags) -> bool {
+    pub(crate) fn has(self, flags: Flags) -> bool {
         self.0 & flags.0 == flags.0
     }
 
     /// The union of two sets of flags.
     #[must_use]
-    pub fn with(self, flags: Flags) -> Flags {
+    pub(crate) fn with(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
     }
 }
 
 /// A dictionary header. Parts are ranges of bytes behind the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DictHeader {
+pub(crate) struct DictHeader {
     /// The version.
-    pub version: CtfVersion,
+    pub(crate) version: CtfVersion,
     /// The byte order of numbers.
-    pub endian: Endian,
+    pub(crate) endian: Endian,
     /// The flags.
-    pub flags: Flags,
+    pub(crate) flags: Flags,
     /// The name of the parent's label for this dictionary.
-    pub parent_label: u32,
+    pub(crate) parent_label: u32,
     /// The parent's name, in a child.
-    pub parent_name: u32,
+    pub(crate) parent_name: u32,
     /// The name of the unit (source file).
-    pub unit_name: u32,
+    pub(crate) unit_name: u32,
     /// Names of groups of types.
-    pub labels: Range<u32>,
+    pub(crate) labels: Range<u32>,
     /// The types of data symbols.
-    pub objects: Range<u32>,
+    pub(crate) objects: Range<u32>,
     /// The types of function symbols.
-    pub functions: Range<u32>,
+    pub(crate) functions: Range<u32>,
     /// The names of the data symbols, if their order is not that of the ELF file's symbols.
-    pub object_index: Range<u32>,
+    pub(crate) object_index: Range<u32>,
     /// The names of the function symbols.
-    pub function_index: Range<u32>,
+    pub(crate) function_index: Range<u32>,
     /// Other names with a type.
-    pub variables: Range<u32>,
+    pub(crate) variables: Range<u32>,
     /// The types.
-    pub types: Range<u32>,
+    pub(crate) types: Range<u32>,
     /// The strings.
-    pub strings: Range<u32>,
+    pub(crate) strings: Range<u32>,
 }
 
 impl DictHeader {
@@ -232,7 +232,7 @@ impl DictHeader {
     }
 
     /// The parts in order, each with its name and the size of its entries.
-    pub fn parts(&self) -> [(&'static str, Range<u32>, u32); 8] {
+    pub(crate) fn parts(&self) -> [(&'static str, Range<u32>, u32); 8] {
         let word = if self.has_symbol_types() { 4 } else { 1 };
         let objects = if self.version == CtfVersion::V1 { 2 } else { 4 };
         [
@@ -256,7 +256,7 @@ impl DictHeader {
 
     /// Whether this is the header of a child.
     #[must_use]
-    pub fn is_child(&self) -> bool {
+    pub(crate) fn is_child(&self) -> bool {
         self.parent_name != 0
     }
 

@@ -55,7 +55,7 @@ pub use btf::{BTF_MAGIC, BtfBase, BtfError, BtfOmission, BtfReading, BtfWriter};
 pub use bytes::Endian;
 pub use c_text::{Declarations, Definition};
 pub use compare::{Agreement, TypeDifference};
-pub use dict::{Dict, DictLabel, UNKNOWN_NAME};
+pub use dict::{Dict, UNKNOWN_NAME};
 pub use diff::{
     ChangeKind, Compatibility, Export, ExportName, ExportSet, Exports, Interface, InterfaceChange,
     InterfaceDiff, UntypedExport, diff,
@@ -67,13 +67,12 @@ pub use graph::{
     DataSection, Declaration, DeclarationTag, Enumerator, Graph, Linkage, Member, NameSpace,
     Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, UNKNOWN_TYPE,
 };
-pub use header::{CtfVersion, DictHeader, Flags, ILLUMOS_MAGIC, MAGIC};
+pub use header::{ILLUMOS_MAGIC, MAGIC};
 pub use layout::{Hole, MemberLayout, RecordLayout};
 pub use link::{LinkOptions, LinkOutput, LinkUnit, Share, link};
 pub use objdump::ObjdumpText;
 pub use path::{MemberPlace, PathError, PathPart};
 pub use quirks::{ARRAYS_IN_ORDER, Gcc, Quirk, reverse_arrays};
 pub use read::CtfReading;
-pub use record::{CtfRecord, Records};
 pub use section::{CtfSection, CtfUnit};
 pub use write::{Compress, CtfWriter, SymbolForm};

@@ -280,7 +280,7 @@ impl<'l, 'd> ObjdumpLines<'l, 'd> {
     /// The id in the file.
     fn shown_id(&self, id: TypeId) -> u32 {
         let base = self.graph.base();
-        if self.dict.header().is_child() && id.0 > base {
+        if self.dict.is_child() && id.0 > base {
             (id.0 - base) | self.dict.header().version.child_bit()
         } else {
             id.0

@@ -37,7 +37,7 @@ impl<'d> Dict<'d> {
         parent: Option<&Arc<Graph<'d>>>,
         elf: ElfContext<'d>,
     ) -> Result<CtfReading<'d>, CtfError> {
-        let mut graph = match (self.header().is_child(), parent) {
+        let mut graph = match (self.is_child(), parent) {
             (false, _) => Graph::new(elf.pointer_size()),
             (true, Some(parent)) => Graph::with_parent(Arc::clone(parent)),
             (true, None) => {
@@ -204,7 +204,7 @@ impl<'d> CtfGraphReader<'d> {
     /// The graph's id for an id in the dictionary.
     fn id(&mut self, id: u32, what: &'static str, offset: u64) -> TypeId {
         let child_bit = self.dict.header().version.child_bit();
-        let is_child = self.dict.header().is_child();
+        let is_child = self.dict.is_child();
         let found = match (is_child, id & child_bit != 0) {
             (_, false) if id == 0 => return TypeId::NONE,
             (true, false) => (id <= self.parents).then_some(id),

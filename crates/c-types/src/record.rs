@@ -63,25 +63,25 @@ const LARGE_STRUCT_V1: u64 = 8192;
 
 /// A stored type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CtfRecord<'d> {
+pub(crate) struct CtfRecord<'d> {
     /// The type's number in its dictionary, from 1.
-    pub index: u32,
+    pub(crate) index: u32,
     /// Its offset in the section.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// The reference of its name.
-    pub name: u32,
+    pub(crate) name: u32,
     /// The number of its kind.
-    pub kind: u8,
+    pub(crate) kind: u8,
     /// Whether look-ups by name find it.
-    pub is_root: bool,
+    pub(crate) is_root: bool,
     /// The number of its members, arguments or enumerators.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Its size in bytes, if its kind has a size.
-    pub size: u64,
+    pub(crate) size: u64,
     /// The referenced type, if its kind has one.
-    pub reference: u32,
+    pub(crate) reference: u32,
     /// The data after the fixed part: members, arguments, and the like.
-    pub data: &'d [u8],
+    pub(crate) data: &'d [u8],
     pub(crate) encoding: RecordEncoding,
 }
 
@@ -212,7 +212,7 @@ fn member_width(is_narrow: bool, is_large: bool) -> usize {
 
 /// The types of a dictionary. Ends at the first of unknown size.
 #[derive(Debug, Clone)]
-pub struct Records<'d> {
+pub(crate) struct Records<'d> {
     dict: &'d Dict<'d>,
     bytes: &'d [u8],
     at: usize,

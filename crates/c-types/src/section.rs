@@ -74,10 +74,7 @@ impl<'a> CtfSection<'a> {
     }
 
     fn read_parents(&self) -> impl Iterator<Item = Result<CtfUnit<'_>, CtfError>> {
-        let all = self
-            .dicts
-            .iter()
-            .filter(|(_, dict)| !dict.header().is_child());
+        let all = self.dicts.iter().filter(|(_, dict)| !dict.is_child());
         all.map(|(name, dict)| unit(name, dict, None, self.elf))
     }
 
@@ -110,10 +107,7 @@ impl<'a> CtfSection<'a> {
         &'d self,
         parents: &[CtfUnit<'d>],
     ) -> impl Iterator<Item = Result<CtfUnit<'d>, CtfError>> {
-        let all = self
-            .dicts
-            .iter()
-            .filter(|(_, dict)| dict.header().is_child());
+        let all = self.dicts.iter().filter(|(_, dict)| dict.is_child());
         all.map(move |(name, dict)| {
             let wanted = dict.parent_name().unwrap_or_default();
             let parent = parents.iter().find(|parent| parent.name == wanted);

@@ -94,7 +94,7 @@ impl Producers {
             Producers::Uniform(order) => return order.clone(),
             Producers::Units(units) => units,
         };
-        let is_child = dictionary.dict.header().is_child();
+        let is_child = dictionary.dict.is_child();
         let own = dictionary.reading.graph.unit.as_deref();
         let own = own.or(is_child.then_some(dictionary.name));
         let of_it = units
