@@ -8,7 +8,7 @@ use unspool_c_types::{Passing, PassingLocation};
 use unspool_elf::{BuildId, TableKey};
 use unspool_rows::leb128::{put_signed, put_unsigned};
 
-use crate::functions::{ArgRow, CallSite, FileAnalysis, FunctionAnalysis};
+use crate::functions::{ArgRow, CallArguments, FileAnalysis, FunctionAnalysis};
 use crate::prototype::{OwnedParameter, Prototype};
 use crate::type_pool::TypePool;
 use unspool_arg_table::format::{
@@ -281,7 +281,7 @@ fn zigzag(value: i32) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
 
-fn call_site_bytes(call: &CallSite) -> Vec<u8> {
+fn call_site_bytes(call: &CallArguments) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_unsigned(&mut bytes, call.arguments.len() as u64);
     for (register, given) in &call.arguments {

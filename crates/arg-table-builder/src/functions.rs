@@ -48,7 +48,7 @@ pub struct FunctionAnalysis {
     /// The locations of its arguments, by start address, ascending.
     pub rows: Vec<ArgRow>,
     /// Its calls, ascending.
-    pub calls: Vec<CallSite>,
+    pub calls: Vec<CallArguments>,
 }
 
 /// The locations of arguments from an address on.
@@ -62,7 +62,7 @@ pub struct ArgRow {
 
 /// A call, and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallSite {
+pub struct CallArguments {
     /// The return address.
     pub returns_to: u64,
     /// The function called, if the code determines it.
@@ -400,7 +400,7 @@ impl<'k, 's> FileContext<'k, 's> {
         returns_to: u64,
         state: &ArgState,
         abi_info: &AbiInfo,
-    ) -> CallSite {
+    ) -> CallArguments {
         let callee = call.target.and_then(|target| self.prototype(target));
         let is_taken = |register: u8| {
             callee.is_none_or(|callee| {
@@ -416,7 +416,7 @@ impl<'k, 's> FileContext<'k, 's> {
             _ => true,
         };
         let passed = call.arguments.into_iter();
-        CallSite {
+        CallArguments {
             returns_to,
             target: call.target,
             arguments: passed

@@ -39,7 +39,7 @@ mod unproven_rules;
 
 pub use build::{BuildError, BuildOutput, build_table};
 pub use encode::{CodeTooLarge, encode};
-pub use functions::{ArgRow, CallSite, FileAnalysis, FunctionAnalysis, analyze_file};
+pub use functions::{ArgRow, CallArguments, FileAnalysis, FunctionAnalysis, analyze_file};
 pub use prototype::{OwnedParameter, Prototype, Prototypes};
 pub use prototype_sources::{MissingPrototypes, prototypes, prototypes_of_ctf};
 pub use stored::{FoundArgumentTable, find_or_build};

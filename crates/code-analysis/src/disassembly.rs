@@ -13,7 +13,7 @@ pub struct Disassembler {
 
 /// An instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstructionText {
+pub struct DisassembledInsn {
     /// The number of its bytes.
     pub length: u8,
     /// Its text; `(bad)` for bytes that are not an instruction.
@@ -47,7 +47,7 @@ impl Disassembler {
         bytes: &[u8],
         address: u64,
         name: impl FnOnce(u64) -> Option<String>,
-    ) -> Option<InstructionText> {
+    ) -> Option<DisassembledInsn> {
         let mut decoder = Decoder::with_ip(self.bits, bytes, address, DecoderOptions::NONE);
         if !decoder.can_decode() {
             return None;
@@ -63,7 +63,7 @@ impl Disassembler {
             }
             None => self.formatter.format(&instruction, &mut text),
         }
-        Some(InstructionText {
+        Some(DisassembledInsn {
             length: u8::try_from(instruction.len()).unwrap_or(1),
             text,
             target,

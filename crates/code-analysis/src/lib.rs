@@ -52,7 +52,7 @@ pub use code::{InsnId, LiftedCode};
 pub use dataflow::{
     Analysis, Analyzer, Assumptions, CfgEdge, Landing, NoAssumptions, StackHeightConflict,
 };
-pub use disassembly::{Disassembler, InstructionText};
+pub use disassembly::{DisassembledInsn, Disassembler};
 pub use program::{
     CodeExtent, CodeImage, ExtentKind, ExtentScan, ProgramCode, PushedWords, ReturnBehavior,
 };

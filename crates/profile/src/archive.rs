@@ -34,7 +34,7 @@ const MAX_NAMES_BYTES: usize = 1 << 30;
 
 /// The names, sources and code that are kept with a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Archive {
+pub struct ProfileArchive {
     strings: Vec<String>,
     locations: Vec<Vec<ArchivedFrame>>,
     frames: HashMap<FrameId, FrameName>,
@@ -51,7 +51,7 @@ struct ArchivedCode {
     instructions: Vec<ArchivedInstruction>,
 }
 
-impl Archive {
+impl ProfileArchive {
     pub(crate) fn add_string(&mut self, ArchivedString(text): ArchivedString) -> RowCheck {
         self.strings.push(text);
         Ok(())

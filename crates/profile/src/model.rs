@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use unspool_elf::{BuildId, ContentKey};
 use unspool_rows::{CodeAddr, RuntimeAddr, Vaddr};
 
-use crate::archive::Archive;
+use crate::archive::ProfileArchive;
 use crate::arguments::{Argument, ArgumentsId};
 use crate::intern::RawFrame;
 use crate::stacks::{StackId, Stacks};
@@ -587,7 +587,7 @@ pub struct Profile {
     pub(crate) samples: Vec<ProfileSample>,
     pub(crate) lost: Vec<LostSamples>,
     pub(crate) symbols: Vec<RecordedSymbol>,
-    pub(crate) archive: Option<Box<Archive>>,
+    pub(crate) archive: Option<Box<ProfileArchive>>,
     pub(crate) ending: FileEnding,
 }
 
@@ -663,7 +663,7 @@ impl Profile {
 
     /// The names, sources and code that are kept with it, if it is an archive.
     #[must_use]
-    pub fn archive(&self) -> Option<&Archive> {
+    pub fn archive(&self) -> Option<&ProfileArchive> {
         self.archive.as_deref()
     }
 

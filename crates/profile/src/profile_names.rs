@@ -6,7 +6,7 @@ use unspool_symbols::{
     AddressNames, LookupEvent, ModuleIdentity, ModuleNames, ModuleSource, SymbolRequest, Symbolizer,
 };
 
-use crate::archive::Archive;
+use crate::archive::ProfileArchive;
 use crate::model::{CodeLocation, FrameId, Profile, ProfileFrame, ProfileModule};
 use crate::names::{LocationName, NameResolver, SourceFrame};
 
@@ -27,7 +27,7 @@ impl ProfileNames {
     }
 
     /// The names that are kept with an archive.
-    fn archived(profile: &Profile, archive: &Archive) -> ProfileNames {
+    fn archived(profile: &Profile, archive: &ProfileArchive) -> ProfileNames {
         let frames = (0..).map(FrameId).zip(profile.frames());
         ProfileNames {
             names: AddressNames::default(),

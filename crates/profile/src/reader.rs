@@ -4,7 +4,7 @@ use std::io::Read;
 
 use unspool_elf::ContentKey;
 
-use crate::archive::Archive;
+use crate::archive::ProfileArchive;
 use crate::arguments::Argument;
 use crate::error::FileError;
 use crate::file::block::{Block, BlockReader, NextBlock, read_up_to};
@@ -144,8 +144,8 @@ impl Profile {
             }),
             kind::LOST => each(block, |lost| add(&mut self.lost, lost)),
             kind::END => each(block, |totals| self.end(&totals, taken)),
-            kind::STRINGS => self.take_archived(block, Archive::add_string),
-            kind::LOCATIONS => self.take_archived(block, Archive::add_location),
+            kind::STRINGS => self.take_archived(block, ProfileArchive::add_string),
+            kind::LOCATIONS => self.take_archived(block, ProfileArchive::add_location),
             kind::FRAME_NAMES => {
                 let frames = self.frames.len();
                 self.take_archived(block, |archive, name| archive.add_frame(frames, name))
@@ -154,7 +154,7 @@ impl Profile {
                 let modules = self.modules.len();
                 self.take_archived(block, |archive, code| archive.add_code(modules, code))
             }
-            kind::INSTRUCTIONS => self.take_archived(block, Archive::add_instruction),
+            kind::INSTRUCTIONS => self.take_archived(block, ProfileArchive::add_instruction),
             kind::SOURCES => self.take_archived(block, |archive, source: ArchivedSource| {
                 archive.add_source(&source)
             }),
@@ -166,7 +166,7 @@ impl Profile {
     fn take_archived<R: TableRow<N>, const N: usize>(
         &mut self,
         block: &Block,
-        mut add: impl FnMut(&mut Archive, R) -> RowCheck,
+        mut add: impl FnMut(&mut ProfileArchive, R) -> RowCheck,
     ) -> Result<(), FileError> {
         let archive = self.archive.get_or_insert_default();
         each(block, |row| add(archive, row))
