@@ -133,7 +133,7 @@ impl Hint {
 /// The register that a number means if it is the i386 number of the register with the same name.
 /// `None` if both numbers are the same, or the architecture has no such names.
 #[must_use]
-pub fn i386_register(number: Register, arch: Arch) -> Option<Register> {
+pub(crate) fn i386_register(number: Register, arch: Arch) -> Option<Register> {
     let name = Arch::I386.assembler_name(number)?.strip_prefix('e')?;
     let meant = arch.register_named(&format!("r{name}"))?;
     (meant != number).then_some(meant)

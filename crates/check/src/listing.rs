@@ -29,7 +29,7 @@ pub struct ListingLine {
 impl CheckSubject<'_> {
     /// The instructions around an address: this many before it, and this many from it on.
     #[must_use]
-    pub fn listing(
+    pub(crate) fn listing(
         &self,
         analyzer: &mut Analyzer,
         at: Vaddr,

@@ -44,7 +44,7 @@ pub struct LocatedFinding {
     /// What a fix would do about it, if known.
     pub advice: Option<Vec<EditStep>>,
     /// How its text names places in the code.
-    pub places: CodePlaces,
+    pub(crate) places: CodePlaces,
     /// The command or option that writes an entry for its code.
     pub entry_writer: String,
     /// The command that writes its row, where no directive can: a compiler's source has none.
@@ -56,7 +56,7 @@ pub struct LocatedFinding {
 impl LocatedFinding {
     /// The source file and line, or without line numbers the checked file.
     #[must_use]
-    pub fn place<'a>(&'a self, checked: &'a Path) -> (Cow<'a, str>, Option<u32>) {
+    pub(crate) fn place<'a>(&'a self, checked: &'a Path) -> (Cow<'a, str>, Option<u32>) {
         match &self.source {
             Some((source, line)) => (source.as_str().into(), Some(*line)),
             None => (checked.to_string_lossy(), None),
@@ -74,7 +74,7 @@ impl LocatedFinding {
 
     /// The function's name, empty if no symbol names it.
     #[must_use]
-    pub fn function_name(&self) -> &str {
+    pub(crate) fn function_name(&self) -> &str {
         self.function.as_ref().map_or("", |(name, _)| name.as_str())
     }
 

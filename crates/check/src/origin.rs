@@ -69,7 +69,7 @@ impl CodeOrigins {
 
     /// The same with additional hand-written ranges.
     #[must_use]
-    pub fn with_hand_written(
+    pub(crate) fn with_hand_written(
         mut self,
         ranges: impl IntoIterator<Item = Range<Vaddr>>,
     ) -> CodeOrigins {
@@ -87,7 +87,7 @@ impl CodeOrigins {
 
     /// Origin of the code at an address.
     #[must_use]
-    pub fn origin_at(&self, at: Vaddr) -> CodeOrigin {
+    pub(crate) fn origin_at(&self, at: Vaddr) -> CodeOrigin {
         let behind = self
             .hand_written
             .partition_point(|range| range.start <= at.0);
@@ -113,7 +113,7 @@ impl CodeOrigins {
 
     /// Whether any of it is hand-written.
     #[must_use]
-    pub fn has_hand_written(&self) -> bool {
+    pub(crate) fn has_hand_written(&self) -> bool {
         self.default_origin == CodeOrigin::HandWritten || !self.hand_written.is_empty()
     }
 }

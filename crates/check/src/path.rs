@@ -16,7 +16,7 @@ impl CheckSubject<'_> {
     /// The jumps on a shortest path from a function's start to an instruction. `None` if no path is
     /// known: jump tables and exceptions are left out.
     #[must_use]
-    pub fn path_to(&self, analyzer: &mut Analyzer, at: Vaddr) -> Option<Vec<JumpEdge>> {
+    pub(crate) fn path_to(&self, analyzer: &mut Analyzer, at: Vaddr) -> Option<Vec<JumpEdge>> {
         let unit = self.program().unit_of(at.0)?;
         let rows = self.rows_of(unit);
         let guide = TableAssumptions::new(self, unit, &rows);

@@ -48,7 +48,7 @@ pub struct RowVerdicts {
 
 impl RowVerdicts {
     /// All are proven.
-    pub const PROVEN: RowVerdicts = RowVerdicts {
+    pub(crate) const PROVEN: RowVerdicts = RowVerdicts {
         cfa: Verdict::Proven,
         return_address: Verdict::Proven,
         preserved: [Verdict::Proven; DeclaredRow::MAX_PRESERVED_REGISTERS],

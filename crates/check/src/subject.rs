@@ -407,7 +407,7 @@ impl<'f> CheckSubject<'f> {
 
     /// Origin of the code at an address.
     #[must_use]
-    pub fn origin_at(&self, at: Vaddr) -> CodeOrigin {
+    pub(crate) fn origin_at(&self, at: Vaddr) -> CodeOrigin {
         if self.conventions.is_compiled(at) {
             CodeOrigin::Compiler
         } else {

@@ -10,7 +10,7 @@ use crate::declared_row::RuleLocation;
 use crate::row_checker::Aspect;
 
 /// For a register that has the caller's value.
-pub const UNCHANGED: &str = "unchanged";
+pub(crate) const UNCHANGED: &str = "unchanged";
 
 /// The subject of a rule: `the CFA`, `the caller's rbx`.
 #[must_use]
@@ -44,7 +44,7 @@ pub fn cfa(row: &Row<'_>, abi: Abi) -> String {
     }
 }
 
-/// A row's rule for a register of the caller: `[cfa-16]`, `*(rbp-8)`, [`UNCHANGED`].
+/// A row's rule for a register of the caller: `[cfa-16]`, `*(rbp-8)`, `unchanged`.
 #[must_use]
 pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
     let rule = match row.rule(register) {
@@ -64,7 +64,7 @@ pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
     formula.unwrap_or_else(|| RuleText(rule, abi).to_string())
 }
 
-/// A location: `rsp+16`, `[cfa-16]`, [`UNCHANGED`].
+/// A location: `rsp+16`, `[cfa-16]`, `unchanged`.
 #[must_use]
 pub fn location_text(location: RuleLocation, of: Aspect, abi: Abi) -> String {
     let name = |register: u8| RegisterName(Register(register.into()), abi.arch).to_string();

@@ -11,8 +11,8 @@ use crate::state::AbstractState;
 use crate::value::AbstractValue;
 use crate::verifier::state::VerifierState;
 
-pub mod aarch64;
-pub mod x86_64;
+pub(crate) mod aarch64;
+pub(crate) mod x86_64;
 
 /// Lifts bytes to operations; caches facts about opcodes.
 #[derive(Debug)]
@@ -40,7 +40,8 @@ pub struct AbiInfo {
     pub clobbered: u64,
     /// Registers for integer and pointer arguments, in order.
     pub arguments: &'static [u8],
-    /// The vector registers that [`crate::side_effects`] tracks. A call may change all of them.
+    /// The vector registers that [`SideEffects`](crate::SideEffects) tracks. A call may change all
+    /// of them.
     pub vector_registers: Range<u8>,
     /// Registers for floating-point arguments.
     pub vector_arguments: Range<u8>,
@@ -79,7 +80,7 @@ impl AbiInfo {
     /// The greatest size of the processor's state, in bytes, for the components in the mask
     /// `chosen`: its low and its high half, where known.
     #[must_use]
-    pub fn state_bytes(&self, chosen: [Option<u64>; 2]) -> u16 {
+    pub(crate) fn state_bytes(&self, chosen: [Option<u64>; 2]) -> u16 {
         let [Some(low), Some(high)] = chosen.map(|bits| bits.map(|bits| bits & 0xffff_ffff)) else {
             return UNBOUNDED;
         };
@@ -256,7 +257,7 @@ impl FastInsn<'_> {
     /// Whether it is padding; see [`LiftedCode::is_padding`].
     #[must_use]
     #[inline(always)]
-    pub fn is_padding(&self) -> bool {
+    pub(crate) fn is_padding(&self) -> bool {
         match self {
             FastInsn::X86_64(insn) => insn.is_nop(),
         }
@@ -274,7 +275,7 @@ impl FastInsn<'_> {
     /// Whether it takes an address relative to its own.
     #[must_use]
     #[inline(always)]
-    pub fn takes_relative_address(&self) -> bool {
+    pub(crate) fn takes_relative_address(&self) -> bool {
         match self {
             FastInsn::X86_64(insn) => insn.takes_relative_address(),
         }
@@ -293,7 +294,7 @@ impl FastInsn<'_> {
     /// no condition, indirect jumps and calls no register.
     #[must_use]
     #[inline(always)]
-    pub fn flow(&self, address: u64) -> Option<Flow> {
+    pub(crate) fn flow(&self, address: u64) -> Option<Flow> {
         match self {
             FastInsn::X86_64(insn) => insn.flow(address),
         }

@@ -41,7 +41,7 @@ mod disassembly;
 pub mod op;
 pub mod program;
 pub mod rows;
-pub mod side_effects;
+mod side_effects;
 pub mod state;
 mod transfer;
 pub mod value;

@@ -758,7 +758,7 @@ impl ProgramCode {
 
     /// Whether an address is entered as by a call and does not start an extent.
     #[must_use]
-    pub fn is_extra_entry(&self, address: u64) -> bool {
+    pub(crate) fn is_extra_entry(&self, address: u64) -> bool {
         self.extra_entries.binary_search(&address).is_ok()
     }
 
@@ -776,7 +776,7 @@ impl ProgramCode {
 
     /// Targets in a unit of backward jumps and of jumps from other extents. Starts of extents may
     /// be missing.
-    pub fn backward_targets(&self, unit: usize) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn backward_targets(&self, unit: usize) -> impl Iterator<Item = u64> + '_ {
         let places = self.units.get(unit).map(Vec::as_slice).unwrap_or_default();
         places.iter().flat_map(|place| {
             let place = *place as usize;
@@ -814,7 +814,11 @@ impl ProgramCode {
 
     /// Whether a jump table of known length has null words. In an object, where code begins at 0,
     /// they lead nowhere. In a linked file, a relocation may make addresses of them.
-    pub fn has_null_entries<I: CodeImage + ?Sized>(&self, table: JumpTable, image: &I) -> bool {
+    pub(crate) fn has_null_entries<I: CodeImage + ?Sized>(
+        &self,
+        table: JumpTable,
+        image: &I,
+    ) -> bool {
         let mut entries = self.jump_table_entries(table, image);
         table.max_index.is_some() && entries.any(|entry| table.is_null(entry))
     }

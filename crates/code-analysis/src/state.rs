@@ -299,20 +299,20 @@ impl AbstractState {
         self.assumes_bounds = true;
     }
 
-    /// Whether such a store happened since [`AbstractState::assign`].
+    /// Whether a store was assumed to stay inside its array since the state was assigned.
     #[must_use]
     pub fn assumes_bounds(&self) -> bool {
         self.assumes_bounds
     }
 
     /// An entry value escapes: it is stored at an unknown address.
-    pub fn escape(&mut self) {
+    pub(crate) fn escape(&mut self) {
         self.has_escaped = true;
     }
 
     /// Strong update: `size` bytes at an address are something else, and not an entry value.
     #[inline]
-    pub fn overwrite(&mut self, at: AbstractValue, size: i64) {
+    pub(crate) fn overwrite(&mut self, at: AbstractValue, size: i64) {
         self.invalidate_aliases(at, size);
         match size {
             8 => self.store_into_array(at, AbstractValue::FRESH),
@@ -495,7 +495,7 @@ impl AbstractState {
     }
 
     /// Forgets all slots below an address: a callee may overwrite them.
-    pub fn forget_below(&mut self, at: AbstractValue) {
+    pub(crate) fn forget_below(&mut self, at: AbstractValue) {
         if self.has_below(at) {
             self.retain(|slot| !slot.address.is_below(at));
         }
@@ -510,7 +510,7 @@ impl AbstractState {
 
     /// Forgets everything relative to the stack pointer's symbolic base after instruction `at`: the
     /// name now means another address.
-    pub fn forget_base(&mut self, at: u32) {
+    pub(crate) fn forget_base(&mut self, at: u32) {
         let is_counted = |slot: IndexedSlot| {
             let counted = [slot.base, slot.index].map(AbstractValue::symbolic_base_id);
             counted.contains(&Some(at))
@@ -543,7 +543,7 @@ impl AbstractState {
 
     /// Renames the symbolic base of a register's value: all values and slots relative to it become
     /// relative to `base`, which the register holds then. The old value may have had an offset.
-    pub fn rename_base(&mut self, register: u8, base: u32) {
+    pub(crate) fn rename_base(&mut self, register: u8, base: u32) {
         let old = self.get(register);
         let Some(from) = old.symbolic_base_id() else {
             return;
@@ -578,7 +578,7 @@ impl AbstractState {
     }
 
     /// Forgets slots relative to a base that another state does not have: they may be anything.
-    pub fn retain_slots_of(&mut self, base: u32, other: &AbstractState) {
+    pub(crate) fn retain_slots_of(&mut self, base: u32, other: &AbstractState) {
         let is_lost = |slot: &AbstractSlot| {
             slot.address.symbolic_base_id() == Some(base)
                 && !other.slots().iter().any(|its| its.address == slot.address)
@@ -643,7 +643,7 @@ impl AbstractState {
     }
 
     /// Joins with the state on another path. Returns whether this changed.
-    pub fn join(&mut self, other: &AbstractState) -> bool {
+    pub(crate) fn join(&mut self, other: &AbstractState) -> bool {
         let mut changed = false;
         for register in bits(self.tracked_registers) {
             let theirs = other.get(register);
@@ -734,7 +734,7 @@ impl AbstractState {
 
     /// Makes this state equal to another; copies only used slots.
     #[inline]
-    pub fn assign(&mut self, other: &AbstractState) {
+    pub(crate) fn assign(&mut self, other: &AbstractState) {
         self.registers = other.registers;
         self.tracked_registers = other.tracked_registers;
         let used = usize::from(other.len);

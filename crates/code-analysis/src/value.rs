@@ -131,7 +131,7 @@ impl AbstractValue {
 
     /// A computed value that is at most `limit`.
     #[must_use]
-    pub fn at_most(limit: u64) -> AbstractValue {
+    pub(crate) fn at_most(limit: u64) -> AbstractValue {
         match u16::try_from(limit) {
             Ok(limit) => tagged(AT_MOST, limit.into()),
             Err(_) => AbstractValue::FRESH,
@@ -153,7 +153,7 @@ impl AbstractValue {
 
     /// The entry value of `register`, plus `offset`.
     #[must_use]
-    pub fn entry_value_plus(register: Register, offset: i32) -> AbstractValue {
+    pub(crate) fn entry_value_plus(register: Register, offset: i32) -> AbstractValue {
         let register = u64::from(register.0 & 0xff);
         tagged(ENTRY, register << 32 | u64::from(offset.cast_unsigned()))
     }
@@ -187,13 +187,13 @@ impl AbstractValue {
 
     /// An entry of a table of distances.
     #[must_use]
-    pub fn relative_table_entry(table: u64, last: Option<u16>) -> AbstractValue {
+    pub(crate) fn relative_table_entry(table: u64, last: Option<u16>) -> AbstractValue {
         with_table(DISTANCE, table, last)
     }
 
     /// A target from a table.
     #[must_use]
-    pub fn table_target(table: JumpTable) -> AbstractValue {
+    pub(crate) fn table_target(table: JumpTable) -> AbstractValue {
         let tag = match table.encoding {
             JumpTableEncoding::Relative32 => TARGET_BY_DISTANCE,
             JumpTableEncoding::Absolute64 => TARGET_BY_ADDRESS,

@@ -156,7 +156,7 @@ impl SourceTexts {
     }
 
     /// The reason that allows a finding on a line.
-    pub fn reason(&mut self, path: &Path, line: u32, code: FindingCode) -> Option<String> {
+    pub(crate) fn reason(&mut self, path: &Path, line: u32, code: FindingCode) -> Option<String> {
         let known = self.source_text(path)?;
         let number = known.allows.covering(&known.source, line, code)?;
         *known.used.get_mut(number)? = true;

@@ -18,7 +18,7 @@ pub(super) mod result_test;
 const V0: u8 = 64;
 
 /// AAPCS64, "General-purpose registers" and "SIMD and Floating-Point registers".
-pub static AAPCS64_ABI: AbiInfo = AbiInfo {
+pub(crate) static AAPCS64_ABI: AbiInfo = AbiInfo {
     stack_pointer: 31,
     return_address: 30,
     machine_registers: 31,

@@ -32,7 +32,7 @@ use flags::{LastComparison, comparison, preserves_comparison};
 use insns::Insns;
 use write_sets::WriteSets;
 
-pub use fast_decode::X86FastInsn;
+pub(crate) use fast_decode::X86FastInsn;
 use lift::{OpcodeClass, OpcodeClasses, lift_by_class, lift_other_push_pop};
 use operands::target;
 
@@ -46,7 +46,7 @@ const RBP: u8 = 6;
 const RSP: u8 = 7;
 
 /// System V psABI, "Registers" and "The Stack Frame".
-pub static SYSV_ABI: AbiInfo = AbiInfo {
+pub(crate) static SYSV_ABI: AbiInfo = AbiInfo {
     stack_pointer: RSP,
     return_address: 16,
     machine_registers: 16,
@@ -113,7 +113,7 @@ pub struct X86Lifter {
 impl X86Lifter {
     /// Decodes all of `bytes`, which are at `address`. A byte that does not begin an instruction is
     /// [unknown](Flow::Unknown).
-    pub fn lift(&mut self, bytes: &[u8], address: u64, code: &mut LiftedCode) {
+    pub(crate) fn lift(&mut self, bytes: &[u8], address: u64, code: &mut LiftedCode) {
         let mut insns = Insns::new(bytes, address);
         let mut compared = None;
         loop {
@@ -143,13 +143,18 @@ impl X86Lifter {
     /// Decodes the first instruction of `bytes` from its first bytes alone; `None` if that is not
     /// enough.
     #[inline(always)]
-    pub fn fast_decode<'b>(&self, bytes: &'b [u8]) -> Option<X86FastInsn<'b>> {
+    pub(crate) fn fast_decode<'b>(&self, bytes: &'b [u8]) -> Option<X86FastInsn<'b>> {
         self.fast_decoder.fast_decode(bytes.first_chunk()?)
     }
 
     /// Decodes the first instruction of `bytes`, which are at `address`; `None` if there is none.
     #[inline(never)]
-    pub fn decode(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<Op>) -> Option<DecodedInsn> {
+    pub(crate) fn decode(
+        &mut self,
+        bytes: &[u8],
+        address: u64,
+        ops: &mut Vec<Op>,
+    ) -> Option<DecodedInsn> {
         ops.clear();
         let mut insns = Insns::new(bytes.get(..WINDOW_BYTES).unwrap_or(bytes), address);
         let Some(insn) = insns.next()? else {
@@ -165,7 +170,7 @@ impl X86Lifter {
 
     /// Decodes all of `bytes`, which are at `address`. Reports only control flow and taken
     /// addresses, with the address of the instruction.
-    pub fn scan(&mut self, bytes: &[u8], address: u64, mut see: impl FnMut(u64, ScanEvent)) {
+    pub(crate) fn scan(&mut self, bytes: &[u8], address: u64, mut see: impl FnMut(u64, ScanEvent)) {
         let mut insns = Insns::new(bytes, address);
         let mut goes_on = false;
         loop {
@@ -204,7 +209,7 @@ impl X86Lifter {
     /// Decodes all of `bytes`, which are at `address`. Reports each instruction's address, its
     /// control flow, and whether it is padding (see [`LiftedCode::is_padding`]). Branches have no
     /// condition, indirect jumps and calls no register.
-    pub fn outline(
+    pub(crate) fn outline(
         &mut self,
         bytes: &[u8],
         address: u64,

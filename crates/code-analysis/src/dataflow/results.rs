@@ -441,7 +441,7 @@ pub struct VisitFilter {
 
 impl VisitFilter {
     /// Visits all.
-    pub const ALL: VisitFilter = VisitFilter {
+    pub(crate) const ALL: VisitFilter = VisitFilter {
         written: 0,
         end: 0,
         calls: true,

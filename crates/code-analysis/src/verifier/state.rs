@@ -29,7 +29,7 @@ pub enum RegisterContents {
     EntryValue,
     /// The CFA plus a number of bytes.
     StackAddress(i16),
-    /// Something else, or an [image address](VerifierState::image_address).
+    /// Something else, or an image address.
     Other,
 }
 
@@ -43,7 +43,7 @@ pub struct VerifierState {
 
 /// The facts of one state that another state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PrecisionLoss {
+pub(crate) enum PrecisionLoss {
     /// Nothing.
     None,
     /// Stack addresses in registers other than the stack and frame pointers.
@@ -109,7 +109,7 @@ impl VerifierState {
     /// Whether a register's entry value is saved somewhere.
     #[must_use]
     #[inline]
-    pub fn has_saved(&self, register: u8) -> bool {
+    pub(crate) fn has_saved(&self, register: u8) -> bool {
         self.saved_lane(register) != encoding::UNKNOWN
     }
 
@@ -121,7 +121,7 @@ impl VerifierState {
 
     /// The number of the image address in a register, if it is known to hold one.
     #[must_use]
-    pub fn image_address(&self, register: u8) -> Option<usize> {
+    pub(crate) fn image_address(&self, register: u8) -> Option<usize> {
         match self.register_lane(register) {
             encoding::ENTRY_VALUE => None,
             held @ encoding::FIRST_IMAGE_ADDRESS.. => {
@@ -132,7 +132,7 @@ impl VerifierState {
     }
 
     /// Sets a register to an image address, if the number is small enough.
-    pub fn set_image_address(&mut self, register: u8, number: usize) {
+    pub(crate) fn set_image_address(&mut self, register: u8, number: usize) {
         let held = Lane::try_from(number)
             .ok()
             .and_then(|number| encoding::FIRST_IMAGE_ADDRESS.checked_add(number));
@@ -146,7 +146,7 @@ impl VerifierState {
     /// Whether it has all facts of another state.
     #[must_use]
     #[inline]
-    pub fn implies(&self, other: &VerifierState) -> bool {
+    pub(crate) fn implies(&self, other: &VerifierState) -> bool {
         let mut lacks = 0;
         for (own, other) in self.lanes.iter().zip(&other.lanes) {
             lacks |= match *other {
@@ -159,7 +159,11 @@ impl VerifierState {
 
     /// The facts of another state that this one lacks.
     #[must_use]
-    pub fn precision_loss(&self, other: &VerifierState, abi_info: &AbiInfo) -> PrecisionLoss {
+    pub(crate) fn precision_loss(
+        &self,
+        other: &VerifierState,
+        abi_info: &AbiInfo,
+    ) -> PrecisionLoss {
         let lanes = (0..).zip(self.lanes.iter().zip(&other.lanes));
         let lacks = lanes.filter(|(_, (own, other))| **other != encoding::UNKNOWN && own != other);
         let lacks = lacks.map(|(lane, (_, other))| {
@@ -180,7 +184,11 @@ impl VerifierState {
     ///
     /// If the stack pointers differ, and one of them is not below all saves.
     #[inline]
-    pub fn join(&mut self, other: &VerifierState, abi_info: &AbiInfo) -> Result<(), OutsideDomain> {
+    pub(crate) fn join(
+        &mut self,
+        other: &VerifierState,
+        abi_info: &AbiInfo,
+    ) -> Result<(), OutsideDomain> {
         let tops = [&*self, other].map(|frame| frame.register_lane(abi_info.stack_pointer));
         for (own, other) in self.lanes.iter_mut().zip(&other.lanes) {
             *own = if *own == *other {
@@ -199,7 +207,7 @@ impl VerifierState {
 
     /// Keeps only stack addresses, and those entry values that another state has, too.
     #[inline]
-    pub fn restrict_to(&mut self, other: &VerifierState) {
+    pub(crate) fn restrict_to(&mut self, other: &VerifierState) {
         let (registers, saved) = self.lanes.split_at_mut(REGISTERS);
         let (their_registers, their_saved) = other.lanes.split_at(REGISTERS);
         for (own, other) in registers.iter_mut().zip(their_registers) {
@@ -217,7 +225,7 @@ impl VerifierState {
 
     /// This state, with another state's stack addresses in registers that are unknown here.
     #[must_use]
-    pub fn with_stack_addresses_of(&self, other: &VerifierState) -> VerifierState {
+    pub(crate) fn with_stack_addresses_of(&self, other: &VerifierState) -> VerifierState {
         let mut both = *self;
         let registers = both.lanes.iter_mut().zip(&other.lanes);
         for (own, other) in registers.take(REGISTERS) {
@@ -241,13 +249,13 @@ impl VerifierState {
 
     /// Whether the stack pointer has its entry value.
     #[must_use]
-    pub fn is_stack_pointer_at_entry(&self, abi_info: &AbiInfo) -> bool {
+    pub(crate) fn is_stack_pointer_at_entry(&self, abi_info: &AbiInfo) -> bool {
         self.register_lane(abi_info.stack_pointer) == encode_distance(-abi_info.call_pushes)
     }
 
     /// Whether everything is as at entry.
     #[must_use]
-    pub fn is_as_at_entry(&self, abi_info: &AbiInfo) -> bool {
+    pub(crate) fn is_as_at_entry(&self, abi_info: &AbiInfo) -> bool {
         let mut preserved = abi_info.preserved.iter();
         self.is_stack_pointer_at_entry(abi_info)
             && preserved.all(|register| self.register_lane(*register) == encoding::ENTRY_VALUE)
@@ -363,7 +371,7 @@ impl VerifierState {
     ///
     /// If the callee may overwrite this frame's return address.
     #[inline]
-    pub fn transfer_call(&mut self, abi_info: &AbiInfo) -> Result<(), OutsideDomain> {
+    pub(crate) fn transfer_call(&mut self, abi_info: &AbiInfo) -> Result<(), OutsideDomain> {
         for (register, held) in self.lanes.iter_mut().take(REGISTERS).enumerate() {
             let is_lost = abi_info.clobbered >> register & 1 != 0;
             *held = if is_lost { encoding::UNKNOWN } else { *held };
@@ -394,7 +402,11 @@ impl VerifierState {
     /// # Errors
     ///
     /// If the distance is too large.
-    pub fn pop_arguments(&mut self, bytes: i32, abi_info: &AbiInfo) -> Result<(), OutsideDomain> {
+    pub(crate) fn pop_arguments(
+        &mut self,
+        bytes: i32,
+        abi_info: &AbiInfo,
+    ) -> Result<(), OutsideDomain> {
         let sp = abi_info.stack_pointer;
         if let RegisterContents::StackAddress(top) = self.get(sp) {
             self.set(sp, offset_by(top, bytes)?);

@@ -309,14 +309,14 @@ impl X86FastInsn<'_> {
     /// Length in bytes.
     #[must_use]
     #[inline(always)]
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 
     /// Whether it takes an address relative to its own.
     #[must_use]
     #[inline(always)]
-    pub fn takes_relative_address(&self) -> bool {
+    pub(crate) fn takes_relative_address(&self) -> bool {
         self.form & form::CONTROL_OR_ADDRESS != 0 && self.opcode == 0x8d && self.modrm() & 0xc7 == 5
     }
 
@@ -340,7 +340,7 @@ impl X86FastInsn<'_> {
     /// no condition, indirect jumps no register.
     #[must_use]
     #[inline(always)]
-    pub fn flow(&self, address: u64) -> Option<Flow> {
+    pub(crate) fn flow(&self, address: u64) -> Option<Flow> {
         match self.form & (form::JUMP | form::CONTROL_OR_ADDRESS) {
             form::JUMP => Some(jump(self.opcode, self.window.get(..self.length)?, address)),
             form::CONTROL_OR_ADDRESS => indirect_flow(self.opcode, self.modrm()),

@@ -178,7 +178,7 @@ impl X86FastInsn<'_> {
     /// Whether it certainly preserves `state` and falls through.
     #[must_use]
     #[inline(always)]
-    pub fn preserves(&self, state: &VerifierState) -> bool {
+    pub(crate) fn preserves(&self, state: &VerifierState) -> bool {
         const COMPARE: u8 = 7;
         let mut needs = self.preconditions;
         let modrm = self.modrm();
@@ -223,7 +223,7 @@ impl X86FastInsn<'_> {
     /// Whether it is a no-operation, like padding.
     #[must_use]
     #[inline]
-    pub fn is_nop(&self) -> bool {
+    pub(crate) fn is_nop(&self) -> bool {
         if !self.is_two_byte {
             self.opcode == 0x90 && self.rex & 1 == 0
         } else {
@@ -234,7 +234,7 @@ impl X86FastInsn<'_> {
     /// Emits the operations that act on verifier states. They may differ from those of
     /// [`super::X86Lifter::lift`]. Returns `false` if the instruction needs a full decode.
     #[inline(always)]
-    pub fn emit_ops(&self, mut see: impl FnMut(Op)) -> bool {
+    pub(crate) fn emit_ops(&self, mut see: impl FnMut(Op)) -> bool {
         self.emit(&mut see).is_some()
     }
 
