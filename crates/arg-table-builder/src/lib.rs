@@ -41,7 +41,7 @@ pub use build::{BuildError, BuildOutput, build_table};
 pub use encode::{CodeTooLarge, encode};
 pub use functions::{ArgRow, CallArguments, FileAnalysis, FunctionAnalysis, analyze_file};
 pub use prototype::{OwnedParameter, Prototype, Prototypes};
-pub use prototype_sources::{MissingPrototypes, prototypes, prototypes_of_ctf};
+pub use prototype_sources::{MissingPrototypes, prototypes_of_ctf};
 pub use stored::{FoundArgumentTable, find_or_build};
 pub use type_pool::{DisplayKindNumber, NameNumber, TypePool};
 pub use unproven_rules::UnprovenRange;

@@ -23,7 +23,10 @@ pub enum MissingPrototypes {
 /// The prototypes of a file's functions: from its DWARF or its debug files', and from the `.ctf` of
 /// any of these. Other unreadable data is ignored.
 #[must_use]
-pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> (Prototypes, Vec<MissingPrototypes>) {
+pub(crate) fn prototypes(
+    file: &ElfFile,
+    debug: &DebugFiles,
+) -> (Prototypes, Vec<MissingPrototypes>) {
     let mut prototypes = Prototypes::default();
     let mut missing = Vec::new();
     for one in [file].into_iter().chain(debug.debug.as_deref()) {

@@ -100,7 +100,7 @@ pub fn source_number(source: Option<ArgSource>) -> u64 {
 
 /// The source of an encoding.
 #[must_use]
-pub fn source(number: u64) -> Option<ArgSource> {
+pub(crate) fn source(number: u64) -> Option<ArgSource> {
     let number = number.checked_sub(NO_SOURCE + 1)?;
     let index = u8::try_from(number >> 1).ok()?;
     Some(match number & 1 {

@@ -106,7 +106,7 @@ impl UnprovenRules {
 
     /// Whether the CFA is unproven, and so the caller's frame.
     #[must_use]
-    pub fn has_cfa(self) -> bool {
+    pub(crate) fn has_cfa(self) -> bool {
         self.0 & Self::CFA != 0
     }
 

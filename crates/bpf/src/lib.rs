@@ -35,7 +35,7 @@ mod arena;
 mod asm;
 mod btf;
 mod error;
-pub mod helper;
+mod helper;
 pub mod insn;
 mod map;
 mod program;

@@ -93,7 +93,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`].
-    pub fn u8(&mut self) -> Result<u8, CfiError> {
+    pub(crate) fn u8(&mut self) -> Result<u8, CfiError> {
         leb128::byte(&mut self.rest).ok_or_else(|| self.truncated())
     }
 
@@ -103,7 +103,7 @@ impl<'a> ByteReader<'a> {
     ///
     /// [`CfiError::Truncated`].
     #[inline]
-    pub fn unsigned(&mut self, size: u8) -> Result<u64, CfiError> {
+    pub(crate) fn unsigned(&mut self, size: u8) -> Result<u64, CfiError> {
         let bytes = self.take(u64::from(size.min(8)))?;
         Ok(number(bytes, self.endian))
     }
@@ -113,7 +113,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`].
-    pub fn signed(&mut self, size: u8) -> Result<i64, CfiError> {
+    pub(crate) fn signed(&mut self, size: u8) -> Result<i64, CfiError> {
         let unused = 64 - 8 * u32::from(size.clamp(1, 8));
         Ok((self.unsigned(size)? << unused).cast_signed() >> unused)
     }
@@ -123,7 +123,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`].
-    pub fn read_word(&mut self, address_size: AddressSize) -> Result<u64, CfiError> {
+    pub(crate) fn read_word(&mut self, address_size: AddressSize) -> Result<u64, CfiError> {
         self.unsigned(address_size.bytes())
     }
 
@@ -152,7 +152,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     ///
     /// [`CfiError::Number`], [`CfiError::Register`].
-    pub fn register(&mut self) -> Result<Register, CfiError> {
+    pub(crate) fn register(&mut self) -> Result<Register, CfiError> {
         let number = self.uleb()?;
         u16::try_from(number)
             .map(Register)
@@ -165,7 +165,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`], [`CfiError::TooLong`].
-    pub fn string(&mut self, most: usize) -> Result<&'a [u8], CfiError> {
+    pub(crate) fn string(&mut self, most: usize) -> Result<&'a [u8], CfiError> {
         let offset = self.offset();
         let mut looked_at = self.rest.iter().take(most.saturating_add(1));
         let len = looked_at
@@ -184,7 +184,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`].
-    pub fn split(&mut self, len: u64) -> Result<ByteReader<'a>, CfiError> {
+    pub(crate) fn split(&mut self, len: u64) -> Result<ByteReader<'a>, CfiError> {
         let rest = self.take(len)?;
         Ok(ByteReader {
             rest,

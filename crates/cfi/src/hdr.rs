@@ -114,7 +114,7 @@ impl<'a> Hdr<'a> {
     /// # Errors
     ///
     /// The encoding is unknown.
-    pub fn search(&self, pc: Vaddr) -> Result<Option<HdrEntry>, CfiError> {
+    pub(crate) fn search(&self, pc: Vaddr) -> Result<Option<HdrEntry>, CfiError> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;

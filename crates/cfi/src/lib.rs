@@ -41,12 +41,12 @@ extern crate std;
 
 pub mod byte_reader;
 pub mod entry;
-pub mod error;
+mod error;
 #[cfg(feature = "alloc")]
 pub mod escape;
 pub mod evaluate;
-pub mod fast_row;
-pub mod hdr;
+mod fast_row;
+mod hdr;
 pub mod instruction;
 #[cfg(feature = "alloc")]
 pub mod listing;
@@ -56,7 +56,7 @@ pub mod lsda;
 mod opcode;
 #[cfg(feature = "alloc")]
 pub mod orc;
-pub mod pointer;
+mod pointer;
 #[cfg(feature = "alloc")]
 mod rewrite;
 pub mod sframe;
@@ -68,9 +68,10 @@ mod write;
 pub use entry::{CfiEntries, CfiEntry, Cie, ParsedFde};
 pub use error::{CfiError, CfiProblem};
 pub use fast_row::{FastRow, FastRowStates};
-pub use hdr::Hdr;
+pub use hdr::{Hdr, HdrEntry};
 pub use instruction::{Instruction, Instructions};
 pub use lookup::{Lookup, ParsedEntry, RowInfo};
+pub use pointer::{PointerBases, PointerEncoding};
 #[cfg(feature = "alloc")]
 pub use rewrite::{RewriteError, RewrittenSection, rewrite};
 #[cfg(feature = "alloc")]

@@ -30,10 +30,10 @@ pub const MAGIC: [u8; 8] = *b"unspool\0";
 pub const VERSION: u16 = 2;
 
 /// Bytes of a page: the unit in which pieces and steps are indexed.
-pub const PAGE_BYTES: u64 = 1 << 16;
+pub(crate) const PAGE_BYTES: u64 = 1 << 16;
 
 /// The limit of pages in a table: 4 GiB of address space.
-pub const MAX_PAGES: u64 = 1 << 16;
+pub(crate) const MAX_PAGES: u64 = 1 << 16;
 
 /// The limit of rows in a piece.
 pub(crate) const MAX_PIECE_ROWS: usize = 32;

@@ -66,8 +66,8 @@ pub use {
     escape::{EscapedLines, EscapedText, PlainJson, escape_bytes, with_causes},
     map::{FileMap, MapTruncated},
     open::{
-        FileKind, Input, MAX_STREAM_BYTES, NotRegularFile, StreamTooLong, metadata, open,
-        open_input, open_no_link, read,
+        FileKind, Input, MAX_STREAM_BYTES, NotRegularFile, metadata, open, open_input,
+        open_no_link, read,
     },
     state::{FileOrigin, FileState},
 };

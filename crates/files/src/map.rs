@@ -19,9 +19,9 @@ const MAP_FROM_BYTES: u64 = 64 << 10;
 /// A file of 64 KiB or more is mapped, others are read. A user who may write to a mapped file can
 /// change the bytes at any time: two reads may differ. If the file is truncated, the lost pages
 /// read as zeros and [`FileMap::check_intact`] fails, provided that [`guard::install`] was called
-/// before. Without the guard, as in a library, a file that other users can change
-/// ([`is_untrusted`]) is read. A file of the user or root is mapped, as the dynamic loader maps it:
-/// its owner can kill the process anyway.
+/// before. Without the guard, as in a library, a file that other users can change is read. A file
+/// of the user or root is mapped, as the dynamic loader maps it: its owner can kill the process
+/// anyway.
 #[derive(Debug)]
 pub struct FileMap(Content);
 

@@ -197,7 +197,7 @@ pub enum Input {
     Stream(Stream),
 }
 
-/// A pipe. Reads fail with [`StreamTooLong`] after [`MAX_STREAM_BYTES`].
+/// A pipe. Reads fail with [`io::ErrorKind::FileTooLarge`] after [`MAX_STREAM_BYTES`].
 #[derive(Debug)]
 pub struct Stream {
     file: File,
@@ -208,7 +208,7 @@ pub struct Stream {
 /// [`io::ErrorKind::FileTooLarge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MAX_STREAM_BYTES} bytes: write them to a file first")]
-pub struct StreamTooLong;
+pub(crate) struct StreamTooLong;
 
 /// Opens a regular file, or a pipe that the user has named: this waits for a writer, and signals
 /// interrupt it as in any program.

@@ -29,17 +29,17 @@ use crate::trust::is_our_owner;
 #[error(
     "{name} is of user {owner} in a folder that everybody may write to: remove it, or write elsewhere"
 )]
-pub struct ForeignFile {
+pub(crate) struct ForeignFile {
     /// Its name in the folder.
-    pub name: String,
+    pub(crate) name: String,
     /// Its owner.
-    pub owner: u32,
+    pub(crate) owner: u32,
 }
 
 /// A pipe has no reader. The source of an [`io::Error`] of kind [`io::ErrorKind::NotConnected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a pipe that nobody reads: start its reader first")]
-pub struct PipeWithoutReader;
+pub(crate) struct PipeWithoutReader;
 
 /// The most links to follow in a path: the kernel's limit (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;

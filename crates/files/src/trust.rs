@@ -21,7 +21,7 @@ pub(crate) fn is_our_owner(owner: u32) -> bool {
 /// Whether only this process's effective user and root can change a file or a folder with this
 /// owner and these permissions. Async-signal-safe.
 #[must_use]
-pub fn is_trusted(owner: u32, mode: u32) -> bool {
+pub(crate) fn is_trusted(owner: u32, mode: u32) -> bool {
     is_trusted_by(effective_user(), owner, mode)
 }
 
@@ -39,7 +39,7 @@ const fn is_trusted_by(user: u32, owner: u32, mode: u32) -> bool {
 /// others may write to it.
 #[cfg(feature = "std")]
 #[must_use]
-pub fn is_untrusted(metadata: &Metadata) -> bool {
+pub(crate) fn is_untrusted(metadata: &Metadata) -> bool {
     !is_trusted(metadata.uid(), metadata.mode())
 }
 

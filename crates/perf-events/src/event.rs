@@ -251,7 +251,7 @@ impl PerfEvent {
     /// The name of an event in `perf list`, from the kernel's numbers; `None` for tracepoints and
     /// events specific to a CPU.
     #[must_use]
-    pub fn name_of(kind: u32, config: u64) -> Option<&'static str> {
+    pub(crate) fn name_of(kind: u32, config: u64) -> Option<&'static str> {
         let is_meant = |event: &&(&str, u32, u32)| event.1 == kind && u64::from(event.2) == config;
         EVENT_NAMES.iter().find(is_meant).map(|(name, ..)| *name)
     }

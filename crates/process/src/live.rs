@@ -209,17 +209,13 @@ impl Process {
         &self.memory
     }
 
-    /// Reads up to `bytes` of each thread's stack in as few system calls as possible, so that the
-    /// process can resume before it is unwound. Returns the number of bytes read. The limit for all
-    /// stacks together is 512 MiB; what small stacks leave is available to large ones.
-    pub fn prefetch_stacks(&self, bytes: u64) -> usize {
-        self.prefetch_stacks_and(bytes, &[])
-    }
-
-    /// Like [`Process::prefetch_stacks`], and reads as much from each address of `others` upwards.
-    /// These may be stacks found by an earlier walk that do not belong to a thread. The result of
-    /// an earlier call is discarded.
-    pub fn prefetch_stacks_and(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
+    /// Reads up to `bytes` of each thread's stack, and as much from each address of `others`
+    /// upwards, in as few system calls as possible. So the process can resume before it is unwound.
+    /// The others may be stacks found by an earlier walk that do not belong to a thread.
+    ///
+    /// Returns the number of bytes read. The limit for all stacks together is 512 MiB; what small
+    /// stacks leave is available to large ones. The result of an earlier call is discarded.
+    pub fn prefetch_stacks(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
         self.memory.prefetch(bytes, others)
     }
 

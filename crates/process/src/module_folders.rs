@@ -29,7 +29,7 @@ impl ModuleFolders {
 
     /// The path of the file with a build ID. A debug file without the code is not one.
     #[must_use]
-    pub fn find(&self, id: BuildId) -> Option<&Path> {
+    pub(crate) fn find(&self, id: BuildId) -> Option<&Path> {
         let files = self.by_build_id.get_or_init(|| index(&self.folders));
         files.get(&id).map(PathBuf::as_path)
     }

@@ -182,7 +182,7 @@ pub fn walk_stacks<R>(
     let mut copied_before = None;
     let mut stopped_before = Duration::ZERO;
     loop {
-        let copied = process.prefetch_stacks_and(bytes, &others);
+        let copied = process.prefetch_stacks(bytes, &others);
         let owners = futex::owners(&process);
         if !options.stays_stopped {
             process.resume();

@@ -347,7 +347,7 @@ impl<'a> NamedProfile<'a> {
 
     /// Whether a frame is in code made at run time that has no name.
     #[must_use]
-    pub fn is_unnamed(&self, frame: FrameId) -> bool {
+    pub(crate) fn is_unnamed(&self, frame: FrameId) -> bool {
         !self.has_name(frame) && self.module_of(frame) == ANONYMOUS
     }
 

@@ -172,13 +172,13 @@ impl SignalRecord {
 
     /// Whether a row's rule restores a register from the record.
     #[must_use]
-    pub fn has_saved(&self, register: Register, rule: RegisterRule<'_>) -> bool {
+    pub(crate) fn has_saved(&self, register: Register, rule: RegisterRule<'_>) -> bool {
         matches!(rule, RegisterRule::Expression(at) if self.is_address(at, register, &[]))
     }
 
     /// Whether a row's CFA is the stack pointer in the record.
     #[must_use]
-    pub fn has_cfa(&self, cfa: CfaRule<'_>) -> bool {
+    pub(crate) fn has_cfa(&self, cfa: CfaRule<'_>) -> bool {
         const DEREF: u8 = crate::expression::operation::DW_OP_DEREF;
         matches!(cfa, CfaRule::Expression(cfa) if self.is_address(cfa, self.stack_pointer, &[DEREF]))
     }

@@ -64,17 +64,17 @@ pub fn decode_into<'e>(bytes: &'e [u8], row: &mut Row<'e>) -> Option<()> {
 /// An encoded row with its rules still undecoded: for callers that need one or two of them, and not
 /// the 1.7 KB of a [`Row`].
 #[derive(Debug, Clone, Copy)]
-pub struct EncodedRow<'e> {
+pub(crate) struct EncodedRow<'e> {
     /// As [`Row::cfa`].
-    pub cfa: CfaRule<'e>,
+    pub(crate) cfa: CfaRule<'e>,
     /// As [`Row::return_address`].
-    pub return_address: Register,
+    pub(crate) return_address: Register,
     /// As [`Row::signal_frame`].
-    pub signal_frame: bool,
+    pub(crate) signal_frame: bool,
     /// As [`Row::ra_state`].
-    pub ra_state: RaState,
+    pub(crate) ra_state: RaState,
     /// As [`Row::args_size`].
-    pub args_size: u64,
+    pub(crate) args_size: u64,
     rules: &'e [u8],
 }
 
@@ -82,7 +82,7 @@ impl<'e> EncodedRow<'e> {
     /// Reads everything before the rules. `None` if the bytes do not begin like a row.
     #[must_use]
     #[inline]
-    pub fn parse(bytes: &'e [u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &'e [u8]) -> Option<Self> {
         let mut rest = bytes;
         let flags = leb128::byte(&mut rest)?;
         if flags & RESERVED != 0 {
@@ -116,14 +116,14 @@ impl<'e> EncodedRow<'e> {
     /// An iterator over the rules, from the first.
     #[must_use]
     #[inline]
-    pub fn rules(&self) -> EncodedRules<'e> {
+    pub(crate) fn rules(&self) -> EncodedRules<'e> {
         EncodedRules(self.rules)
     }
 }
 
 /// The rules of an [`EncodedRow`], in ascending order of register.
 #[derive(Debug, Clone)]
-pub struct EncodedRules<'e>(&'e [u8]);
+pub(crate) struct EncodedRules<'e>(&'e [u8]);
 
 impl<'e> EncodedRules<'e> {
     /// The next register and its rule, `Some(None)` after the last. `None` if the bytes are not a

@@ -322,7 +322,7 @@ impl Formula {
     /// # Errors
     ///
     /// [`FormulaError::TooLarge`].
-    pub fn loaded(mut self) -> Result<Formula, FormulaError> {
+    pub(crate) fn loaded(mut self) -> Result<Formula, FormulaError> {
         let abi = self.abi;
         let nodes = core::mem::take(&mut self.nodes);
         let mut builder = FormulaBuilder { nodes, abi };

@@ -29,9 +29,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod addr;
+mod addr;
 pub mod arch;
-pub mod ascending_addresses;
+mod ascending_addresses;
 #[cfg(feature = "alloc")]
 pub mod diff;
 pub mod encoding;
@@ -42,7 +42,7 @@ pub mod interpret;
 pub mod leb128;
 pub mod memory;
 pub mod packed_row;
-pub mod register;
+mod register;
 pub mod row;
 #[cfg(feature = "alloc")]
 pub mod table;

@@ -135,7 +135,7 @@ pub fn read_uint<M: Memory + ?Sized>(
 /// # Errors
 ///
 /// The memory's own [`Unreadable`].
-pub fn read_word<M: Memory + ?Sized>(
+pub(crate) fn read_word<M: Memory + ?Sized>(
     memory: &M,
     addr: RuntimeAddr,
     address_size: AddressSize,

@@ -124,17 +124,6 @@ impl Cursor {
         &self.frame.registers
     }
 
-    /// Changes a register of the frame, for later steps. Memory where it is saved is not written.
-    pub fn set_register(&mut self, register: Register, value: u64) {
-        if register == self.frame.abi.arch.spec().pc {
-            self.frame.code = match self.frame.code {
-                CodeAddr::Instruction(_) => CodeAddr::Instruction(RuntimeAddr(value)),
-                CodeAddr::Return(_) => CodeAddr::Return(RuntimeAddr(value)),
-            };
-        }
-        self.frame.registers.set(register, value);
-    }
-
     /// The frame's stack pointer.
     #[must_use]
     pub fn stack_pointer(&self) -> Option<RuntimeAddr> {

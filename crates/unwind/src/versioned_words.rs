@@ -95,7 +95,7 @@ impl<const N: usize, W: SharedWord> VersionedWords<N, W> {
     }
 
     /// Replaces the words, unless another writer is at work; returns whether it has.
-    pub fn write(&self, words: [u64; N]) -> bool {
+    pub(crate) fn write(&self, words: [u64; N]) -> bool {
         let version = self.version.load(Ordering::Relaxed);
         let (even, odd) = (version & !1, version | 1);
         let is_taken = self

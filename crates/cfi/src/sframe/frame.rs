@@ -175,7 +175,7 @@ impl SframeAbi {
 
     /// The reverse of `stored_cfa_offset`.
     #[must_use]
-    pub const fn cfa_offset(self, stored: i32) -> i64 {
+    pub(crate) const fn cfa_offset(self, stored: i32) -> i64 {
         match self {
             SframeAbi::S390x => stored as i64 * 8 + 160,
             SframeAbi::Amd64 | SframeAbi::Aarch64Big | SframeAbi::Aarch64Little => stored as i64,

@@ -49,7 +49,7 @@ impl OpenModule {
 
     /// Whether the module has a compiled table.
     #[must_use]
-    pub fn is_compiled(&self) -> bool {
+    pub(crate) fn is_compiled(&self) -> bool {
         self.tables.is_compiled()
     }
 

@@ -82,7 +82,7 @@ fn stacks_hold_what_each_thread_wrote() {
     let running = ready("threads.c", &["4", "200000"]);
     running.await_state('S');
     let process = Process::attach(running.pid()).unwrap();
-    process.prefetch_stacks(STACK_WINDOW_BYTES);
+    process.prefetch_stacks(STACK_WINDOW_BYTES, &[]);
     for kept in [false, true] {
         let mut patterns = BTreeSet::new();
         for thread in process.threads() {

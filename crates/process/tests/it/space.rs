@@ -37,7 +37,7 @@ fn walk(
     detail: WalkDetail,
 ) -> CallStack {
     let process = Process::attach(running.pid()).unwrap();
-    process.prefetch_stacks_and(bytes, others);
+    process.prefetch_stacks(bytes, others);
     process.resume();
     let store = Store::new(None, None, None);
     let space = SnapshotUnwinder::new(&process, &store);

@@ -192,7 +192,7 @@ impl EncodedRowBuffer {
 
 impl StepCache {
     /// The capacity in addresses, without the few with unusual rows.
-    pub const SLOTS: usize = 1 << 16;
+    pub(crate) const SLOTS: usize = 1 << 16;
 
     /// An empty cache: all zero.
     #[must_use]

@@ -29,7 +29,7 @@ impl CachedPackedRow {
     /// The reverse of [`CachedPackedRow::word`].
     #[inline(always)]
     #[must_use]
-    pub fn from_word(word: u64) -> CachedPackedRow {
+    pub(crate) fn from_word(word: u64) -> CachedPackedRow {
         CachedPackedRow(word)
     }
 
