@@ -2,14 +2,14 @@
 #![expect(unsafe_code, reason = "a C interface")]
 
 pub mod accessors;
-#[cfg(any(test, feature = "panics"))]
+#[cfg(feature = "panics")]
 mod address_tree;
 #[cfg(feature = "panics")]
 pub mod backtrace;
 mod entry;
 pub(crate) mod personalities;
 pub mod phases;
-#[cfg(any(test, feature = "panics"))]
+#[cfg(feature = "panics")]
 pub(crate) mod registered;
 #[cfg(feature = "panics")]
 pub mod registration;

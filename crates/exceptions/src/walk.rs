@@ -21,7 +21,7 @@ use crate::generated_code;
 static CACHE: FactsCache = FactsCache::empty();
 
 /// Forgets all facts.
-#[cfg(any(test, feature = "panics"))]
+#[cfg(feature = "panics")]
 pub(crate) fn clear_cache() {
     CACHE.clear();
 }

@@ -67,13 +67,12 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
     record_frames(path, program, &stacks);
 }
 
-/// The same with the address and the evidence of each frame. Those after the first are return
+/// The address and the evidence of each frame of a stack. Those after the first are return
 /// addresses.
-pub(crate) fn record_frames(
-    path: &Path,
-    program: &Path,
-    stacks: &[(Vec<(u64, FrameEvidence)>, u64)],
-) {
+pub(crate) type RecordedStack = Vec<(u64, FrameEvidence)>;
+
+/// The same with stacks of addresses, and their weights.
+pub(crate) fn record_frames(path: &Path, program: &Path, stacks: &[(RecordedStack, u64)]) {
     let stacks = stacks.iter();
     let stacks = stacks.map(|(frames, weight)| (frames.clone(), *weight, CpuState::OnCpu));
     record_states(path, program, &stacks.collect::<Vec<_>>());
@@ -83,7 +82,7 @@ pub(crate) fn record_frames(
 pub(crate) fn record_states(
     path: &Path,
     program: &Path,
-    stacks: &[(Vec<(u64, FrameEvidence)>, u64, CpuState)],
+    stacks: &[(RecordedStack, u64, CpuState)],
 ) {
     let meta = Meta {
         command: vec!["./profiled".into()],
