@@ -117,13 +117,7 @@ fn comparable(text: String) -> String {
         {
             *address = &address[address.len().saturating_sub(3)..];
         }
-        // Source lines are behind two spaces.
-        let spaces = line.len() - line.trim_start_matches(' ').len();
-        let indent = match (line.starts_with('\t'), spaces) {
-            (true, _) => "\t",
-            (false, 2) => "  ",
-            (false, _) => "",
-        };
+        let indent = if line.starts_with('\t') { "\t" } else { "" };
         format!("{indent}{}\n", words.join(" "))
     };
     text.lines().map(line).collect()
@@ -458,7 +452,7 @@ fn inlined_functions_come_first() {
             sample
                 .lines()
                 .nth(2)
-                .is_some_and(|line| line.starts_with("  inlined.c:"))
+                .is_some_and(|line| line.trim_start().starts_with("inlined.c:"))
         };
         let samples = text.split("\n\n").filter(|sample| innermost(sample));
         // perf has other names of source files for headers, as the C library's.
