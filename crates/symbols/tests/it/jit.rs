@@ -125,12 +125,12 @@ fn lines_begin_where_the_name_says() {
         let Some(code) = collector.add(&record) else {
             continue;
         };
-        // `JS:^defineLazyProperties node:internal/util:598:30`
+        // `JS:^defineLazyProperties node:internal/util:598:30`; Node.js 18 names no column.
         let Some((_, place)) = code.info.name.split_once(" node:") else {
             continue;
         };
-        let mut words = place.rsplitn(3, ':').skip(1);
-        let (Some(line), Some(file)) = (words.next(), words.next()) else {
+        let mut words = place.split(':');
+        let (Some(file), Some(line)) = (words.next(), words.next()) else {
             continue;
         };
         if let Some((found, first)) = code.line(code.address) {
