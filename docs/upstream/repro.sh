@@ -61,6 +61,29 @@ gcc_realigned() {
 	esac
 }
 
+llvm_epilogues() {
+	for library in /usr/lib/x86_64-linux-gnu/libLLVM-1[5-9].so.1 /usr/lib/x86_64-linux-gnu/libLLVM.so.[12]*; do
+		[ -e "$library" ] || continue
+		"$unspool" check "$library" >said 2>&1
+		[ $? -le 1 ] || return 2
+		grep -q 'refuted CFI001' said && return 0
+		found=1
+	done
+	[ -n "${found:-}" ] && return 1
+	return 2
+}
+
+libgcrypt_helpers() {
+	refutes /usr/lib/x86_64-linux-gnu/libgcrypt.a __blowfish_enc_blk4
+}
+
+ocaml_collections() {
+	compiler=$(command -v ocamlopt.opt) || return 2
+	"$unspool" check "$compiler" >said 2>&1
+	[ $? -le 1 ] || return 2
+	grep -q 'refuted CFI001' said
+}
+
 nasm_directives() {
 	printf '%s\n' 'global f:function' 'f:' '.cfi_startproc' 'ret' >n.asm
 	command -v nasm >/dev/null || return 2
@@ -89,6 +112,49 @@ perf_marks() {
 	grep -A1 ' main+' said | grep -q commit_creds
 }
 
+# Whether the assembler writes SFrame, and the objects of two files with it.
+sframe_objects() {
+	as --help | grep -q gsframe || return 2
+	cat >g.c <<-C
+		#include <stdio.h>
+		int main(void) { int (*volatile p)(const char *) = puts; return p("a") + puts("b"); }
+	C
+	echo 'int other(void); int other(void) { return 1; }' >h.c
+	for file in g h; do
+		cc -O1 -fPIE -Wa,--gsframe -c $file.c -o $file.o 2>said || return 2
+	done
+}
+
+# Wrong rows (GNU ld 2.44 to 2.47), or none (2.40).
+binutils_plt_got() {
+	sframe_objects || return 2
+	cc -pie g.o h.o -o g 2>said && readelf -SW g | grep -q '\.plt\.got' || return 2
+	"$unspool" check g >said 2>&1
+	grep -q 'CFI01[67].* in puts@plt+' said
+}
+
+# The version is the third byte of the section.
+binutils_versions() {
+	sframe_objects || return 2
+	objcopy --dump-section .sframe=section h.o || return 2
+	printf '\004' | dd of=section bs=1 seek=2 conv=notrunc 2>said
+	objcopy --update-section .sframe=section h.o
+	cc -pie g.o h.o -o g 2>said || return 1
+	"$unspool" show --from sframe g 2>said | grep -q '^# other$' && return 1
+	return 0
+}
+
+# An enumeration of one byte in two objects has four in what ld links of them.
+binutils_enums() {
+	for file in a b; do
+		echo "enum __attribute__((packed)) small { ONE } $file;" >$file.c
+		cc -gctf -c $file.c -o $file.o 2>said || return 2
+	done
+	cc -shared a.o b.o -o ab.so 2>said || return 2
+	"$unspool" ctf type 'enum small' a.o | grep -q 'size 1 ' || return 2
+	"$unspool" ctf type 'enum small' ab.so | grep -q 'size 4 '
+}
+
 run() {
 	"$1"
 	status=$?
@@ -104,7 +170,8 @@ if [ $# -gt 0 ]; then
 	run "$1"
 	exit $?
 fi
-for name in glibc_addmul glibc_libmvec openssl_gather openssl_x25519 gcc_realigned nasm_directives perf_marks; do
+for name in glibc_addmul glibc_libmvec openssl_gather openssl_x25519 gcc_realigned llvm_epilogues libgcrypt_helpers \
+	ocaml_collections nasm_directives perf_marks binutils_plt_got binutils_versions binutils_enums; do
 	run $name
 done
 exit 0
