@@ -591,6 +591,29 @@ fn build_systems_find_it() {
     }
 }
 
+/// The line of docs/annotate.md for Cargo.
+#[test]
+fn cargo_finds_it() {
+    let folder = project();
+    fs::create_dir(folder.path().join("src")).unwrap();
+    fs::copy(
+        source("inline_program.rs"),
+        folder.path().join("src/main.rs"),
+    )
+    .unwrap();
+    let manifest =
+        "[package]\nname = \"app\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    folder.write("Cargo.toml", manifest);
+    let line = documented("RUSTFLAGS=");
+    assert_eq!(line.len(), 1, "{line:?}");
+    let said = shell(
+        &folder,
+        &format!("export CARGO_TARGET_DIR=built\n{}", line[0]),
+    );
+    assert!(said.contains("rows mended of app::through"), "{said}");
+    done(&folder, "check built/release/app");
+}
+
 #[test]
 fn unwritable_tables_are_reported() {
     let folder = TestFolder::new();
