@@ -1,11 +1,11 @@
 //! The memory of the running kernel: `/proc/kcore`, an ELF core file of all address space.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use unspool_elf::{ElfFile, Segment};
 use unspool_rows::arch::AddressSize;
 use unspool_rows::{Abi, Arch, Endian, Memory, RuntimeAddr, Unreadable};
@@ -26,8 +26,13 @@ pub(super) struct KernelMemory {
 
 impl KernelMemory {
     pub(super) fn open(path: &Path) -> anyhow::Result<KernelMemory> {
-        let file = unspool_files::open(path)
-            .with_context(|| format!("{}: only root reads the kernel's memory", path.display()))?;
+        let file = unspool_files::open(path).map_err(|error| {
+            let why = match error.kind() {
+                ErrorKind::NotFound => "this kernel was built without CONFIG_PROC_KCORE",
+                _ => "only root reads the kernel's memory",
+            };
+            anyhow!("{}: {why}: {error}", path.display())
+        })?;
         let mut headers = Vec::new();
         (&file)
             .take(HEADERS_BYTES)
