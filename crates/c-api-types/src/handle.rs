@@ -47,6 +47,7 @@ impl Types {
             interface: VersionInterface {
                 graph: Graph::new(pointer_size),
                 exports: None,
+                public: None,
             },
             units: Vec::new(),
             linked: None,
@@ -117,6 +118,7 @@ impl Types {
             interface: VersionInterface {
                 graph: graph.into_owned(),
                 exports: loaded.exports()?,
+                public: None,
             },
             units: units.map(|unit| Arc::new(unit.into_owned())).collect(),
             linked: None,
@@ -135,6 +137,7 @@ impl Types {
             interface: VersionInterface {
                 graph: Graph::merged(&graphs),
                 exports: None,
+                public: None,
             },
             units: all.into_iter().map(|unit| unit.graph).collect(),
             linked: Some(linked),
@@ -210,6 +213,7 @@ impl Types {
         let [old, new] = graphs.each_ref().map(|graph| Interface {
             graph,
             exports: &exports,
+            private: None,
         });
         diff(old, new).changes
     }

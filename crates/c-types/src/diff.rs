@@ -7,6 +7,7 @@
 
 mod exports;
 mod members;
+mod private;
 mod reach;
 
 use std::borrow::Cow;
@@ -16,10 +17,13 @@ use std::fmt::{self, Display, Formatter};
 use hashbrown::{HashMap, HashSet};
 
 use crate::elf::SymbolKind;
-use crate::graph::{Enumerator, Graph, Member, Qualifier, Type, TypeId, TypeKind, UNKNOWN_TYPE};
+use crate::graph::{
+    Enumerator, Graph, Member, Number, Qualifier, Type, TypeId, TypeKind, UNKNOWN_TYPE,
+};
 use exports::SymbolTypes;
 pub use exports::{Export, ExportName, Exports};
 use members::{counterparts, named_members};
+pub use private::PrivateTypes;
 pub use reach::ExportSet;
 use reach::{Origin, Pairs};
 
@@ -131,6 +135,13 @@ pub struct InterfaceDiff {
     pub names: Vec<String>,
     /// Names in both versions that were not compared, in order.
     pub untyped: Vec<UntypedExport>,
+    /// Where both versions have a type that the format cannot express, as paths.
+    pub unknown: Vec<String>,
+    /// The private types of the old version that pointers lead to: their changes do not count.
+    pub private_types: BTreeSet<String>,
+    /// Exported names, with their kinds, that no header declares: their changes do not count. The
+    /// comparison itself leaves it empty.
+    pub private_exports: Vec<String>,
     /// Whether the comparison ended before all types were compared: two files that differ in all
     /// types can have many more pairs than types.
     pub is_cut: bool,
@@ -166,6 +177,8 @@ pub struct Interface<'i, 'a> {
     pub graph: &'i Graph<'a>,
     /// Its names. Their types are looked up in the graph's lists.
     pub exports: &'i Exports,
+    /// Its private types. Those of the old version count: programs know what its headers define.
+    pub private: Option<&'i PrivateTypes>,
 }
 
 /// Compares an old version of an interface with a new one.
@@ -174,12 +187,15 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> InterfaceDiff {
     let mut comparison = InterfaceComparison {
         old: old.graph,
         new: new.graph,
+        private: old.private,
         pairs: Pairs::default(),
         worklist: VecDeque::new(),
         steps: Vec::new(),
         changes: Vec::new(),
         origins: Vec::new(),
         untyped: Vec::new(),
+        unknown: Vec::new(),
+        private_types: BTreeSet::new(),
         left: 1 + MAX_COMPARISONS * (parts(old.graph) + parts(new.graph)),
     };
     let names = comparison.names(old, new);
@@ -195,6 +211,8 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> InterfaceDiff {
         mut changes,
         origins,
         untyped,
+        unknown,
+        private_types,
         left,
         ..
     } = comparison;
@@ -207,6 +225,9 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> InterfaceDiff {
         changes,
         names,
         untyped,
+        unknown,
+        private_types,
+        private_exports: Vec::new(),
         is_cut: left == 0,
     }
 }
@@ -227,6 +248,7 @@ const FINE: Compatibility = Compatibility::Compatible;
 struct InterfaceComparison<'g, 'a, 'b> {
     old: &'g Graph<'a>,
     new: &'g Graph<'b>,
+    private: Option<&'g PrivateTypes>,
     pairs: Pairs,
     worklist: VecDeque<(TypeId, TypeId, usize)>,
     /// The path to each pair.
@@ -235,6 +257,8 @@ struct InterfaceComparison<'g, 'a, 'b> {
     /// The origin of each change; `None` for the names themselves.
     origins: Vec<Option<Origin>>,
     untyped: Vec<UntypedExport>,
+    unknown: Vec<String>,
+    private_types: BTreeSet<String>,
     /// The number of types, members, parameters and enumerators that may still be compared.
     left: usize,
 }
@@ -579,7 +603,9 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
             // CTF does not say what such a type is; DWARF gives it a name.
             (TypeKind::Unknown, TypeKind::Unknown) => {
                 let is_known = [old, new].iter().all(|ty| ty.name != UNKNOWN_TYPE);
-                if is_known && old.name != new.name {
+                if !is_known {
+                    self.unknown.push(self.path(at.step));
+                } else if old.name != new.name {
                     self.report_other(BREAKS, at);
                 }
             }
@@ -590,8 +616,13 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                     self.report_other(effect, at);
                 }
             }
-            (TypeKind::Pointer(one), TypeKind::Pointer(two)) => {
-                self.queue(at.next(), StepKind::Target, *one, *two);
+            (TypeKind::Pointer(one), TypeKind::Pointer(two)) => self.pointers(*one, *two, at),
+            // The bits are the same, and C converts one to the other.
+            (TypeKind::Enum { size, .. }, TypeKind::Integer(number))
+            | (TypeKind::Integer(number), TypeKind::Enum { size, .. })
+                if *size == number.size && number.format & Number::BOOL == 0 =>
+            {
+                self.report_other(FINE, at);
             }
             (
                 TypeKind::Array { element, count, .. },
@@ -637,6 +668,32 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
                 if old.tag() == new.tag() && old.own_name() == new.own_name() => {}
             _ => self.report_other(BREAKS, at),
         }
+    }
+
+    fn pointers(&mut self, one: TypeId, two: TypeId, at: Place) {
+        let (old, new) = (self.old.resolve(one), self.new.resolve(two));
+        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+        let kinds = (self.old.get(old), self.new.get(new));
+        let (Some(from), Some(to)) = kinds else {
+            return self.queue(at.next(), StepKind::Target, one, two);
+        };
+        // A pointer to anything, which now says to what.
+        if is_void(from) && !is_void(to) {
+            return self.report_other(FINE, at);
+        }
+        if self.private.is_some_and(|private| private.contains(old)) && from.tag() == to.tag() {
+            // Without qualifiers, if it does not need another name.
+            let named = if from.own_name().is_empty() { one } else { old };
+            let name = shortened(self.old.declare(named, ""));
+            self.private_types.insert(name);
+            let (said, says) = self.texts((one, two));
+            if said != says {
+                let change = (FINE, ChangeKind::Name);
+                self.report_here(change, differs(&said, &says), at);
+            }
+            return;
+        }
+        self.queue(at.next(), StepKind::Target, one, two);
     }
 
     fn functions(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, at: Place) {
@@ -814,6 +871,10 @@ impl<'g> InterfaceComparison<'g, '_, '_> {
     }
 }
 
+fn is_void(ty: &Type<'_>) -> bool {
+    matches!(&ty.kind, TypeKind::Integer(number) if number.size == 0)
+}
+
 /// A position in bits as bytes, and bits after them.
 fn byte_position(bits: u64) -> String {
     match bits % 8 {
@@ -837,9 +898,5 @@ fn export_name(name: &ExportName, export: &Export) -> String {
 
 /// An exported name as a subject.
 fn symbol(name: &ExportName, export: &Export) -> String {
-    let kind = match name.kind {
-        SymbolKind::Function => "function",
-        SymbolKind::Object => "data",
-    };
-    format!("{kind} {}", export_name(name, export))
+    format!("{} {}", name.kind_word(), export_name(name, export))
 }

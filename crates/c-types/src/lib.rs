@@ -36,6 +36,7 @@ mod escaped_names;
 mod excuses;
 mod graph;
 mod header;
+mod header_names;
 mod layout;
 mod link;
 mod merge;
@@ -58,7 +59,7 @@ pub use compare::{Agreement, TypeDifference};
 pub use dict::{Dict, UNKNOWN_NAME};
 pub use diff::{
     ChangeKind, Compatibility, Export, ExportName, ExportSet, Exports, Interface, InterfaceChange,
-    InterfaceDiff, UntypedExport, diff,
+    InterfaceDiff, PrivateTypes, UntypedExport, diff,
 };
 pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolExtent, SymbolKind};
 pub use error::CtfError;
@@ -68,6 +69,7 @@ pub use graph::{
     Number, Parameter, Qualifier, Tag, Type, TypeId, TypeKind, TypedSymbol, UNKNOWN_TYPE,
 };
 pub use header::{ILLUMOS_MAGIC, MAGIC};
+pub use header_names::HeaderNames;
 pub use layout::{Hole, MemberLayout, RecordLayout};
 pub use link::{LinkOptions, LinkOutput, LinkUnit, Share, link};
 pub use objdump::ObjdumpText;

@@ -368,6 +368,12 @@ impl<'a> DieIndex<'a> {
         })
     }
 
+    /// The skeleton of a split unit's file, and its location.
+    pub(crate) fn skeleton(&self) -> Option<(&DieIndex<'a>, DieRef)> {
+        let of = self.skeleton.as_ref()?;
+        Some((&of.index, of.die))
+    }
+
     /// The machine.
     pub(crate) fn arch(&self) -> Arch {
         self.arch

@@ -26,6 +26,7 @@
 
 mod abbreviations;
 mod attributes;
+mod declared_types;
 mod elf;
 mod error;
 mod graph_type;
@@ -42,10 +43,11 @@ pub use elf::{convention, elf_context, endian};
 pub use error::{ElfMachine, TypesError};
 pub use graph_type::{GraphEnumerators, GraphMembers, GraphType};
 pub use producers::{ArrayOrder, Producers};
-pub use program::{ProgramTypes, SkippedUnit, UnitTypes, read_types};
+pub use program::{ProgramTypes, SkippedUnit, UnitChoice, UnitTypes, read_types};
 pub use prototypes::{DwarfPrototype, DwarfPrototypes};
 pub use split::SplitFiles;
 pub use type_file::{
-    ArrayView, BTF_SECTION, CTF_SECTION, LinkInput, LinkUnits, LoadedDicts, LoadedTypes, NamedDict,
-    TypeFile, TypeFileError, TypeLoader, TypesFaults, TypesNotice, VersionInterface,
+    ArrayView, BTF_SECTION, CTF_SECTION, HeadersError, LinkInput, LinkUnits, LoadedDicts,
+    LoadedTypes, NamedDict, PublicHeaders, PublicInterface, TypeFile, TypeFileError, TypeLoader,
+    TypesFaults, TypesNotice, VersionInterface,
 };

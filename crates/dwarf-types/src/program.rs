@@ -10,10 +10,11 @@ use unspool_elf::{DebugFiles, ElfFile};
 use unspool_rows::Vaddr;
 
 use crate::attributes::text;
+use crate::declared_types::DeclaredTypes;
 use crate::error::TypesError;
-use crate::index::{DieEntry, DieIndex, DieRef};
+use crate::index::{DieIndex, DieRef};
 use crate::split::{self, SplitFiles, SplitUnits};
-use crate::unit::{UnitReader, is_c, language_of};
+use crate::unit::{UnitReader, is_c, is_cpp, language_of};
 
 /// The types in a program's debug information.
 #[derive(Debug, Default)]
@@ -27,6 +28,31 @@ pub struct ProgramTypes<'a> {
     /// dropped. [`TypesError::Split`] is for units that are missing because their split part is not
     /// available.
     pub problems: Vec<TypesError>,
+    /// The number of units in C++ in [`ProgramTypes::units`].
+    pub(crate) cpp_units: usize,
+    /// The files that define types, if they were asked for.
+    pub(crate) declared: Option<DeclaredTypes<'a>>,
+}
+
+/// What is read of a program's types.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TypesRequest {
+    /// The units that are read.
+    pub(crate) units: UnitChoice,
+    /// Whether the files that define types are wanted.
+    pub(crate) has_files: bool,
+}
+
+/// The units of which types are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnitChoice {
+    /// Those in C.
+    #[default]
+    C,
+    /// Those in C, and the functions and data with C linkage (`extern "C"`) in C++, with the types
+    /// that these lead to. Structures have what their use depends on: a table of virtual functions,
+    /// virtual bases. A class that is passed by its address is a pointer.
+    CLinkage,
 }
 
 /// The types of one unit.
@@ -65,9 +91,20 @@ pub fn read_types<'a>(
     files: &'a DebugFiles,
     splits: &'a SplitFiles,
 ) -> Result<ProgramTypes<'a>, TypesError> {
+    read_requested_types(module, files, splits, TypesRequest::default())
+}
+
+/// Reads the types of a request.
+pub(crate) fn read_requested_types<'a>(
+    module: &'a ElfFile,
+    files: &'a DebugFiles,
+    splits: &'a SplitFiles,
+    request: TypesRequest,
+) -> Result<ProgramTypes<'a>, TypesError> {
     let (index, splits) = split::units(module, files, splits)?;
     let mut program = ProgramTypes {
         problems: index.problems.clone(),
+        declared: request.has_files.then(DeclaredTypes::default),
         ..ProgramTypes::default()
     };
     for (kind, root) in index.roots() {
@@ -75,7 +112,7 @@ pub fn read_types<'a>(
         if !matches!(kind, UnitType::Compilation | UnitType::Skeleton(_)) {
             continue;
         }
-        if let Err(problem) = program.add(&index, &splits, root) {
+        if let Err(problem) = program.add(&index, &splits, root, request) {
             program.problems.push(problem);
         }
         program.problems.append(&mut splits.take_problems());
@@ -89,6 +126,7 @@ impl<'a> ProgramTypes<'a> {
         index: &Rc<DieIndex<'a>>,
         splits: &SplitUnits<'a>,
         root: DieRef,
+        request: TypesRequest,
     ) -> Result<(), TypesError> {
         let skeleton = index.entry(root)?;
         if skeleton.tag() == gimli::DW_TAG_partial_unit {
@@ -111,7 +149,9 @@ impl<'a> ProgramTypes<'a> {
             .or_else(|| text(index, root, &skeleton, gimli::DW_AT_comp_dir));
         let name =
             text(&rest, place, &entry, gimli::DW_AT_name).map(|name| join_directory(name, folder));
-        if let Some(language) = other_language(&entry) {
+        let language = language_of(&entry);
+        let is_cpp = language.is_some_and(is_cpp) && request.units == UnitChoice::CLinkage;
+        if let Some(language) = other_language(language).filter(|_| !is_cpp) {
             self.skipped_units.push(SkippedUnit {
                 offset: root.offset as u64,
                 name: name.unwrap_or_default().into_owned(),
@@ -120,12 +160,21 @@ impl<'a> ProgramTypes<'a> {
             return Ok(());
         }
         // Assemblers describe functions without types.
-        if language_of(&entry) == Some(gimli::DW_LANG_Mips_Assembler) {
+        if language == Some(gimli::DW_LANG_Mips_Assembler) {
             return Ok(());
         }
         let (unit, _) = rest.unit(place).map_err(in_rest)?;
         let mut reader = UnitReader::new(&rest, place, u64::from(unit.header.address_size()));
-        reader.unit(place);
+        reader.declared = request.has_files.then(DeclaredTypes::default);
+        if is_cpp {
+            reader.unit_of_cpp(place);
+            self.cpp_units += 1;
+        } else {
+            reader.unit(place);
+        }
+        if let (Some(all), Some(own)) = (&mut self.declared, reader.declared.take()) {
+            all.append(own);
+        }
         let problems = std::mem::take(&mut reader.problems);
         self.problems.extend(problems.into_iter().map(in_rest));
         let entries = std::mem::take(&mut reader.entries);
@@ -148,8 +197,8 @@ pub(crate) fn join_directory<'a>(name: Cow<'a, str>, folder: Option<Cow<'a, str>
 }
 
 /// The language of a unit, if it is not C.
-fn other_language(entry: &DieEntry<'_>) -> Option<String> {
-    let language = language_of(entry).unwrap_or(DwLang(0));
+fn other_language(language: Option<DwLang>) -> Option<String> {
+    let language = language.unwrap_or(DwLang(0));
     (!is_c_family(language)).then(|| {
         let name = language
             .static_string()

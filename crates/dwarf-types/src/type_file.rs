@@ -4,6 +4,7 @@
 mod arrays;
 mod btf;
 mod dwarf;
+mod headers;
 mod interface;
 mod link_input;
 mod loader;
@@ -22,7 +23,8 @@ use unspool_files::{Input, open_input};
 use crate::TypesError;
 use crate::elf::elf_context;
 
-pub use interface::VersionInterface;
+pub use headers::{HeadersError, PublicHeaders};
+pub use interface::{PublicInterface, VersionInterface};
 pub use link_input::{LinkInput, LinkUnits};
 pub use loader::{ArrayView, LoadedDicts, LoadedTypes, NamedDict, TypeLoader};
 pub use notice::{TypesFaults, TypesNotice};
@@ -57,6 +59,15 @@ enum StoredTypes<'i> {
     Ctf(&'i [u8], ElfContext<'i>),
     /// BTF, and the size of the machine's pointers in bytes.
     Btf(&'i [u8], u64),
+}
+
+impl StoredTypes<'_> {
+    fn format(&self) -> &'static str {
+        match self {
+            StoredTypes::Ctf(..) => "CTF",
+            StoredTypes::Btf(..) => "BTF",
+        }
+    }
 }
 
 /// Why the types of a file are not available.
@@ -112,6 +123,17 @@ pub enum TypeFileError {
     Split {
         /// The file.
         file: PathBuf,
+    },
+    /// It has no DWARF, and the declarations of its types are wanted.
+    #[error(
+        "{} has {format}, which does not say in which files types are declared: --headers needs DWARF (`gcc -g`)",
+        file.display()
+    )]
+    NoDeclarations {
+        /// The file.
+        file: PathBuf,
+        /// The format of its types.
+        format: &'static str,
     },
     /// It has no types in any form.
     #[error("{} has no types: neither CTF nor BTF nor DWARF of units in C", file.display())]

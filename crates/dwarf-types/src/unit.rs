@@ -11,14 +11,17 @@ use unspool_c_types::{
 use unspool_rows::Vaddr;
 
 use crate::attributes::{constant, flag, number, sized_type, storage, text};
+use crate::declared_types::DeclaredTypes;
 use crate::error::TypesError;
 use crate::index::{DieEntry, DieIndex, DieRef};
 
 mod array;
+mod cpp;
 mod record;
 mod variant;
 
 pub(crate) use array::DynamicDimension;
+use cpp::CppFacts;
 pub use variant::{Variant, VariantPart};
 
 /// The maximum depth of imported units.
@@ -45,6 +48,10 @@ pub(crate) struct UnitReader<'d, 'a> {
     /// The start addresses of functions.
     pub(crate) entries: Vec<(Vaddr, Cow<'a, str>, TypeId)>,
     pub(crate) problems: Vec<TypesError>,
+    /// The files that define types, if they are wanted.
+    pub(crate) declared: Option<DeclaredTypes<'a>>,
+    /// The facts of C++ that calls depend on, if they are wanted.
+    cpp: Option<CppFacts>,
 }
 
 impl<'d, 'a> UnitReader<'d, 'a> {
@@ -67,6 +74,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             variants: HashMap::new(),
             entries: Vec::new(),
             problems: Vec::new(),
+            declared: None,
+            cpp: None,
         }
     }
 
@@ -299,10 +308,14 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             gimli::DW_TAG_ptr_to_member_type => return self.member_pointer(die, entry),
             _ => TypeKind::Unknown,
         };
-        Ok(match kind {
+        let ty = match kind {
             TypeKind::Unknown => Type::named(UNKNOWN_TYPE, kind),
             _ => Type::named(name, kind),
-        })
+        };
+        if let Some(declared) = &mut self.declared {
+            declared.add(self.index, die, entry, &ty);
+        }
+        Ok(ty)
     }
 
     fn qualified(
@@ -351,7 +364,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         if convention.is_some_and(|convention| !platform.contains(&convention)) {
             return Ok(TypeKind::Unknown);
         }
-        let returns = self.type_of(die, entry);
+        let returns = self.passed_type(die, entry);
         let (mut parameters, mut is_variadic) = (Vec::new(), false);
         let index = self.index;
         index.children(die, |place, child| {
@@ -360,7 +373,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
                     name: self
                         .text(place, child, gimli::DW_AT_name)
                         .unwrap_or_default(),
-                    ty: self.type_of(place, child),
+                    ty: self.passed_type(place, child),
                 }),
                 gimli::DW_TAG_unspecified_parameters => is_variadic = true,
                 _ => {}

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use hashbrown::HashMap;
 
@@ -59,6 +60,21 @@ impl ExportName {
             name: name.into(),
             version: None,
         }
+    }
+
+    /// The word for its kind.
+    pub(super) fn kind_word(&self) -> &'static str {
+        match self.kind {
+            SymbolKind::Function => "function",
+            SymbolKind::Object => "data",
+        }
+    }
+}
+
+/// With its kind, and without a version: `function f`.
+impl fmt::Display for ExportName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind_word(), self.name)
     }
 }
 

@@ -90,6 +90,7 @@ fn chains_of_names_are_followed_once() {
     let interface = Interface {
         graph: &graph,
         exports: &Exports::with_types(&graph),
+        private: None,
     };
     assert_eq!(diff(interface, interface).changes, []);
 }
@@ -663,7 +664,11 @@ fn ring(length: u32) -> Graph<'static> {
 
 fn difference(old: &Graph<'_>, new: &Graph<'_>) -> InterfaceDiff {
     let exports = [old, new].map(Exports::with_types);
-    let interface = |graph, exports| Interface { graph, exports };
+    let interface = |graph, exports| Interface {
+        graph,
+        exports,
+        private: None,
+    };
     diff(interface(old, &exports[0]), interface(new, &exports[1]))
 }
 

@@ -417,7 +417,7 @@ proptest::proptest! {
     #[test]
     fn nothing_changes_from_a_graph_to_itself(graph in crate::common::graphs::graph()) {
         let exports = Exports::with_types(&graph);
-        let interface = Interface { graph: &graph, exports: &exports };
+        let interface = Interface { graph: &graph, exports: &exports, private: None };
         proptest::prop_assert_eq!(diff(interface, interface).changes, vec![]);
     }
 }

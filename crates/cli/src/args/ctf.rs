@@ -312,11 +312,13 @@ pub(crate) struct CtfToBtfArgs {
 /// The types are those of CTF, else BTF, else DWARF; the two files may differ. Compared are the
 /// types that exported functions and data lead to. Exported is what .dynsym has or, without one,
 /// what is global in .symtab. For a bare CTF or BTF file, the other file's exports count, or all
-/// symbols with types.
+/// symbols with types. Of units in C++, functions and data with C linkage are compared.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool ctf diff libfoo.so.1.2 libfoo.so.1.3
+  unspool ctf diff --headers include old/libfoo.so new/libfoo.so
+  unspool ctf diff --headers old/include --new-headers new/include old.so new.so
   unspool ctf diff old.btf /sys/kernel/btf/vmlinux
 
 Exit status: 0 nothing breaks; 1 something does, or not all could be compared; 2 could not run, or
@@ -326,6 +328,16 @@ pub(crate) struct CtfDiffArgs {
     pub(crate) old: PathBuf,
     /// The new version.
     pub(crate) new: PathBuf,
+    /// Only what the headers below DIR declare counts, by DWARF. DIR can be a header; repeatable.
+    ///
+    /// A function or data counts if a header contains its name. A structure that is defined elsewhere
+    /// counts where its content is used, but not behind pointers: programs do not know what it
+    /// contains. The headers are those of both versions, without --new-headers.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) headers: Vec<PathBuf>,
+    /// The headers of the new version.
+    #[arg(long, value_name = "DIR", requires = "headers")]
+    pub(crate) new_headers: Vec<PathBuf>,
     /// Accept the breaking changes that FILE lists: lines `KIND SUBJECT REASON`, as
     /// `removed function:foo_* obsolete since 2.0`.
     ///
@@ -333,7 +345,7 @@ pub(crate) struct CtfDiffArgs {
     /// for anything.
     #[arg(long = "excuse", value_name = "FILE")]
     pub(crate) excuses: Option<PathBuf>,
-    /// List all exported names that lead to each change, and those that have no type.
+    /// List all exported names that lead to each change, and what was not compared.
     #[arg(long)]
     pub(crate) all_names: bool,
     /// The file with the types that a kernel module's BTF continues, as in `dump`.

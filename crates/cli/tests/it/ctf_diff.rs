@@ -1,5 +1,7 @@
 //! `unspool ctf diff` as a user calls it. What is compared is tested in `unspool-dwarf-types`.
 
+use std::fs;
+
 use crate::harness::TestFolder;
 
 const SOURCE: &str = "
@@ -102,4 +104,78 @@ fn functions_without_types_are_counted() {
     let (status, text) = diff(&folder, "--all-names some.so other.so");
     let none = "in both some.so and other.so: nothing could be compared\n";
     assert!(status == 2 && text.contains(none), "{status}: {text}");
+}
+
+/// What public headers do not declare is left out, and counted.
+#[test]
+fn headers_say_what_counts() {
+    let folder = TestFolder::new();
+    for name in ["include", "src"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    folder.write(
+        "include/node.h",
+        "struct node; int color(struct node *node);",
+    );
+    let header = "#include \"include/node.h\"\n";
+    build(&folder, "old.so", &format!("{header}{SOURCE}"), "-g");
+    let changed = SOURCE
+        .replace("int key", "long key")
+        .replace("int size", "long size");
+    build(&folder, "new.so", &format!("{header}{changed}"), "-g");
+    let expected = "changes that break: 0, compatible: 0\n\
+                    not declared in headers below include: 1 exported name\n    function size\n\
+                    not declared in headers below include: 1 type\n    struct node\n";
+    let all = diff(&folder, "--headers include old.so new.so --all-names");
+    assert_eq!(all, (0, expected.to_owned()));
+    let both = "--headers include --new-headers include/node.h";
+    let json = folder.done(&format!("ctf diff {both} old.so new.so --format json"));
+    let json: serde_json::Value = crate::json::document(json);
+    assert_eq!(
+        json["private_exports"],
+        serde_json::json!(["function size"])
+    );
+    assert_eq!(json["private_types"], serde_json::json!(["struct node"]));
+    folder.write("other.h", "int none(void);");
+    folder.done("ctf to-btf old.so -o old.btf");
+    for (words, said) in [
+        ("--headers src old.so new.so", "src has no headers"),
+        ("--headers gone old.so new.so", "cannot read gone"),
+        (
+            "--headers other.h old.so new.so",
+            "headers below other.h: nothing could be compared",
+        ),
+        (
+            "--headers include old.btf new.so",
+            "old.btf has BTF, which does not say",
+        ),
+        ("--new-headers include old.so new.so", "--headers"),
+    ] {
+        let (status, text) = diff(&folder, words);
+        assert!(
+            status == 2 && text.contains(said),
+            "{words}: {status}: {text}"
+        );
+    }
+}
+
+/// Of units in C++, functions with C linkage are compared; others are counted.
+#[test]
+fn functions_of_cpp_with_c_linkage_are_compared() {
+    let folder = TestFolder::new();
+    let source = "struct item { int key; }; int other(item *i) { return i->key; }\n\
+                  extern \"C\" int color(item *i) { return i->key; }";
+    for (name, key) in [("old", "int key"), ("new", "long key")] {
+        folder.write("source.cc", source.replace("int key", key));
+        folder.tool("g++", &format!("-g -fPIC -shared -o {name}.so source.cc"));
+    }
+    let (status, text) = diff(&folder, "old.so new.so --all-names");
+    assert_eq!(status, 1, "{text}");
+    for said in [
+        "breaking: struct item has 8 bytes, had 4\n    by color(1)->\n    of color\n",
+        "one version or both: 1 of 2 functions and data\n    function _Z5otherP4item\n",
+        "old.so: of 1 unit in C++, only functions and data with C linkage are compared\n",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
 }

@@ -10,9 +10,20 @@ use unspool_elf::{DebugFiles, ElfFile};
 use super::loader::symbol_names;
 use super::{LoadedDicts, NamedDict, TypeFileError, TypeLoader, TypesFaults, TypesNotice};
 use crate::TypesError;
+use crate::declared_types::DeclaredTypes;
 use crate::elf::elf_context;
-use crate::program::{ProgramTypes, read_types};
+use crate::program::{ProgramTypes, TypesRequest, read_requested_types};
 use crate::split::SplitFiles;
+
+/// The DWARF of a file.
+pub(super) struct DwarfUnits<'f> {
+    /// Its units.
+    pub(super) units: Vec<LinkUnit<'f>>,
+    /// The files that define types, if public headers were given.
+    pub(super) declared: Option<DeclaredTypes<'f>>,
+    /// Whether all of it could be read.
+    pub(super) is_clean: bool,
+}
 
 impl TypeLoader<'_> {
     /// The units in C of a file's DWARF, in it or in its debug files, ready to be linked: with the
@@ -28,33 +39,40 @@ impl TypeLoader<'_> {
         debug: &'f DebugFiles,
         splits: &'f SplitFiles,
     ) -> Result<(Vec<LinkUnit<'f>>, bool), TypeFileError> {
-        self.units(file, debug, splits, |_| true)
+        let request = TypesRequest::default();
+        let read = self.requested_units(file, debug, splits, request, |_| true)?;
+        Ok((read.units, read.is_clean))
     }
 
-    /// The same, with declarations of functions in the file's symbols only.
+    /// The units that the loader reads, with declarations of functions in the file's symbols only.
     pub(super) fn dwarf_of_symbols<'f>(
         self,
         file: &'f ElfFile,
         debug: &'f DebugFiles,
         splits: &'f SplitFiles,
-    ) -> Result<(Vec<LinkUnit<'f>>, bool), TypeFileError> {
+    ) -> Result<DwarfUnits<'f>, TypeFileError> {
         let mut names = HashSet::new();
         for file in std::iter::once(file).chain(debug.debug.as_deref()) {
             let context = elf_context(file)?;
             let symbols = context.symbols(true).chain(context.symbols(false));
             names.extend(symbol_names(symbols, SymbolKind::Function));
         }
-        self.units(file, debug, splits, |name| names.contains(name))
+        let request = TypesRequest {
+            units: self.units,
+            has_files: self.headers.is_some(),
+        };
+        self.requested_units(file, debug, splits, request, |name| names.contains(name))
     }
 
-    fn units<'f>(
+    fn requested_units<'f>(
         self,
         file: &'f ElfFile,
         debug: &'f DebugFiles,
         splits: &'f SplitFiles,
+        request: TypesRequest,
         is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<(Vec<LinkUnit<'f>>, bool), TypeFileError> {
-        let program = read_types(file, debug, splits)?;
+    ) -> Result<DwarfUnits<'f>, TypeFileError> {
+        let mut program = read_requested_types(file, debug, splits, request)?;
         self.report_dwarf(debug.debug.as_deref().unwrap_or(file), &program);
         let mut problems = program.problems.iter();
         let is_split = problems.any(|problem| matches!(problem, TypesError::Split { .. }));
@@ -66,9 +84,14 @@ impl TypeLoader<'_> {
         let mut aliases = Aliases::default();
         let files = std::iter::once(file).chain(debug.debug.as_deref());
         aliases.add(&files.map(elf_context).collect::<Result<Vec<_>, _>>()?);
+        let declared = program.declared.take();
         let mut units = defining_units(program, is_wanted);
         aliases.apply_to_units(&mut units);
-        Ok((units, is_clean))
+        Ok(DwarfUnits {
+            units,
+            declared,
+            is_clean,
+        })
     }
 
     /// The DWARF of a file as a dictionary of shared types, and one for each unit that has others.
@@ -118,6 +141,10 @@ impl TypeLoader<'_> {
                 language,
                 units,
             });
+        }
+        if program.cpp_units > 0 {
+            let units = program.cpp_units;
+            self.report(TypesNotice::CLinkageOnly { file, units });
         }
         if !program.problems.is_empty() {
             let faults = TypesFaults::Dwarf(&program.problems);

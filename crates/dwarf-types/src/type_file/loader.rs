@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use unspool_c_types::{
     Aliases, BtfBase, BtfOmission, BtfWriter, CtfError, CtfSection, CtfUnit, ElfSymbol, Endian,
-    Graph, LinkOptions, LinkUnit, SHARED, SymbolKind, link,
+    Graph, LinkOptions, LinkUnit, NameSpace, SHARED, SymbolKind, link,
 };
 use unspool_elf::{DebugFiles, ElfFile, SearchRoots};
 
 use super::arrays::ArrayOrderInfo;
-use super::{StoredTypes, TypeFile, TypeFileError, TypesFaults, TypesNotice};
+use super::{PublicHeaders, StoredTypes, TypeFile, TypeFileError, TypesFaults, TypesNotice};
+use crate::declared_types::DeclaredTypes;
 use crate::elf::{elf_context, endian};
+use crate::program::UnitChoice;
 use crate::split::SplitFiles;
 
 /// Whether multidimensional arrays are shown as in the source.
@@ -53,6 +55,11 @@ pub struct TypeLoader<'l> {
     pub arrays: ArrayView,
     /// The maximum number of threads that link types.
     pub threads: usize,
+    /// The units of DWARF that [`TypeLoader::types`] reads.
+    pub units: UnitChoice,
+    /// The public headers of the library: [`TypeLoader::types`] reads what they declare from DWARF,
+    /// which has the files that declare types.
+    pub headers: Option<&'l PublicHeaders>,
     /// Called with each notice.
     pub notice: &'l (dyn Fn(TypesNotice<'_>) + Sync),
 }
@@ -81,6 +88,15 @@ pub struct LoadedDicts<'d> {
     pub reversed_by: Option<String>,
 }
 
+/// What the public headers of a file declare.
+#[derive(Debug)]
+pub(super) struct PublicNames<'d> {
+    /// The headers.
+    pub(super) headers: &'d PublicHeaders,
+    /// The names of types that other files define.
+    pub(super) private_types: HashSet<(NameSpace, Cow<'d, str>)>,
+}
+
 /// All types of a file.
 #[derive(Debug)]
 pub struct LoadedTypes<'d> {
@@ -97,6 +113,8 @@ pub struct LoadedTypes<'d> {
     pub btf_base: Option<BtfBase<'d>>,
     /// Whether all of them were read completely.
     pub is_clean: bool,
+    /// What its public headers declare, if they were given.
+    pub(super) public: Option<PublicNames<'d>>,
     /// The aliases among its symbols, if the types do not have them.
     aliases: Aliases,
     threads: usize,
@@ -120,6 +138,8 @@ impl<'l> TypeLoader<'l> {
             base: None,
             arrays: ArrayView::AsDeclared,
             threads: 1,
+            units: UnitChoice::default(),
+            headers: None,
             notice,
         }
     }
@@ -263,9 +283,14 @@ impl<'l> TypeLoader<'l> {
         let bases = files.iter().map(|file| self.btf_base(file));
         let bases = bases.collect::<Result<Vec<_>, _>>()?;
         let (mut sections, mut btf, mut btf_base) = (Vec::new(), Vec::new(), None);
-        let mut is_clean = true;
+        let (mut is_clean, mut stored_format) = (true, None);
         for (file, base) in files.iter().zip(&bases) {
-            match file.stored()? {
+            let stored = file.stored()?;
+            if self.headers.is_some() {
+                stored_format = stored_format.or(stored.as_ref().map(StoredTypes::format));
+                continue;
+            }
+            match stored {
                 Some(StoredTypes::Ctf(bytes, elf)) => {
                     let section = CtfSection::open(bytes, elf);
                     sections.push((file, section.map_err(|error| file.ctf_error(error))?));
@@ -290,11 +315,14 @@ impl<'l> TypeLoader<'l> {
         let elfs: Vec<&ElfFile> = files.iter().filter_map(TypeFile::elf).collect();
         let mut aliases = Aliases::default();
         let (debug, splits);
+        let mut public = None;
         if let (true, [elf]) = (graphs.is_empty(), &*elfs) {
             (debug, splits) = (self.debug_files(elf), SplitFiles::default());
-            let (units, is_whole) = self.dwarf_of_symbols(elf, &debug, &splits)?;
-            is_clean = is_whole;
-            graphs.extend(units.into_iter().map(|unit| unit.graph));
+            let read = self.dwarf_of_symbols(elf, &debug, &splits)?;
+            is_clean = read.is_clean;
+            graphs.extend(read.units.into_iter().map(|unit| unit.graph));
+            let names = self.headers.zip(read.declared);
+            public = names.map(|(headers, declared)| PublicNames::new(headers, declared));
         } else {
             for elf in &elfs {
                 aliases.add(&[elf_context(elf)?]);
@@ -302,7 +330,10 @@ impl<'l> TypeLoader<'l> {
         }
         let path = path.to_owned();
         if graphs.is_empty() {
-            return Err(TypeFileError::NoTypes { file: path });
+            return Err(match stored_format {
+                Some(format) => TypeFileError::NoDeclarations { file: path, format },
+                None => TypeFileError::NoTypes { file: path },
+            });
         }
         Ok(work(&LoadedTypes {
             path,
@@ -311,6 +342,7 @@ impl<'l> TypeLoader<'l> {
             is_btf,
             btf_base,
             is_clean,
+            public,
             aliases,
             threads: self.threads,
         }))
@@ -325,6 +357,20 @@ impl<'l> TypeLoader<'l> {
             self.report(TypesNotice::DebugFile(rejected));
         }
         debug
+    }
+}
+
+impl<'d> PublicNames<'d> {
+    fn new(headers: &'d PublicHeaders, declared: DeclaredTypes<'d>) -> PublicNames<'d> {
+        let public: HashSet<PathBuf> = headers
+            .among(declared.files())
+            .into_iter()
+            .map(Path::to_owned)
+            .collect();
+        PublicNames {
+            headers,
+            private_types: declared.outside(&public),
+        }
     }
 }
 

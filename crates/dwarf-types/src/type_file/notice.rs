@@ -32,6 +32,13 @@ pub enum TypesNotice<'n> {
         /// The number of its units.
         units: usize,
     },
+    /// Of units in C++, what has C linkage is read.
+    CLinkageOnly {
+        /// The file.
+        file: &'n Path,
+        /// The number of its units.
+        units: usize,
+    },
     /// Arrays of arrays stay as they are stored: the order of their dimensions is unknown.
     UnknownArrayOrder {
         /// The file.
@@ -113,6 +120,17 @@ impl Display for TypesNotice<'_> {
                 write!(
                     f,
                     "{}: {units} {left_out}: {language}, not C",
+                    file.display()
+                )
+            }
+            TypesNotice::CLinkageOnly { file, units } => {
+                let of = match units {
+                    1 => "1 unit".to_owned(),
+                    _ => format!("{units} units"),
+                };
+                write!(
+                    f,
+                    "{}: of {of} in C++, only functions and data with C linkage are compared",
                     file.display()
                 )
             }

@@ -3,6 +3,7 @@
 use unspool_c_types::{Member, Number, Tag, Type, TypeId, TypeKind};
 
 use super::UnitReader;
+use super::cpp::ClassParts;
 use crate::attributes::{flag, location, number, storage};
 use crate::error::TypesError;
 use crate::index::{DieEntry, DieRef};
@@ -21,11 +22,15 @@ impl<'a> UnitReader<'_, 'a> {
         }
         let size = size.ok_or_else(|| die.missing_attribute("a structure without a size"))?;
         let mut members = Vec::new();
+        let mut class = ClassParts::default();
         let index = self.index;
         index.children(die, |place, child| {
             if child.tag() == gimli::DW_TAG_variant_part {
                 let variants = self.read_variant_part(place, child)?;
                 self.variants.insert(id, variants);
+            }
+            if self.cpp.is_some() && self.part_of_class(place, child, &mut class)? {
+                return Ok(());
             }
             // A base class is an unnamed member.
             let is_part = matches!(
@@ -40,6 +45,7 @@ impl<'a> UnitReader<'_, 'a> {
             }
             Ok(())
         })?;
+        members.extend(self.members_of_class(die, entry, class));
         Ok(TypeKind::Record { tag, size, members })
     }
 

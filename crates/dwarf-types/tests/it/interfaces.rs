@@ -66,8 +66,11 @@ fn build(folder: &TypeFolder, name: &str, source: &str) {
 
 /// Unspool's verdict for two files.
 fn ours(folder: &TypeFolder, old: &str, new: &str) -> &'static str {
-    let (found, _) = folder.changes(old, new);
-    match (is_breaking(&found), found.changes.is_empty()) {
+    verdict(&folder.changes(old, new).0)
+}
+
+pub(crate) fn verdict(found: &InterfaceDiff) -> &'static str {
+    match (is_breaking(found), found.changes.is_empty()) {
         (true, _) => "breaks",
         (false, true) => "none",
         (false, false) => "compatible",
@@ -81,9 +84,9 @@ fn is_breaking(found: &InterfaceDiff) -> bool {
 
 /// abidiff's verdict: changes and removals are incompatible; harmless changes and additions are
 /// not.
-fn abidiff(folder: &TypeFolder, old: &str, new: &str) -> &'static str {
+pub(crate) fn abidiff(folder: &TypeFolder, options: &str, old: &str, new: &str) -> &'static str {
     let run = |words: &str| -> Output {
-        let words = format!("{words} {old} {new}");
+        let words = format!("{options} {words} {old} {new}");
         folder
             .started(&mut tool("abidiff"), &words)
             .output()
@@ -135,7 +138,7 @@ fn verdicts_are_those_of_abidiff() {
             (
                 "abidiff",
                 edit.abidiff,
-                abidiff(folder, "old.dwarf.so", "new.dwarf.so"),
+                abidiff(folder, "", "old.dwarf.so", "new.dwarf.so"),
             ),
         ];
         for (who, expected, said) in lines {
@@ -177,7 +180,7 @@ fn static_symbols_are_not_exported() {
         }
         let [old, new, gone] = ["old", "new", "gone"].map(|name| format!("{name}.{form}"));
         assert_eq!(ours(folder, &old, &new), "none", "{form}");
-        assert_eq!(abidiff(folder, &old, &new), "none", "{form}");
+        assert_eq!(abidiff(folder, "", &old, &new), "none", "{form}");
         assert_eq!(ours(folder, &old, &gone), "breaks", "{form}");
     }
     for (name, source) in versions {
@@ -335,7 +338,7 @@ fn verdicts_on_pairs_are_those_of_abidiff() {
         }
         let said = [
             ours(folder, "old.so", "new.so"),
-            abidiff(folder, "old.so", "new.so"),
+            abidiff(folder, "", "old.so", "new.so"),
         ];
         if said != [pair.ours, pair.abidiff] {
             wrong.push(format!("{}: {said:?}", pair.name));

@@ -6,6 +6,7 @@ mod btf;
 mod dwarf;
 mod everything;
 mod forms;
+mod interface_pairs;
 mod interfaces;
 mod objdump;
 mod type_folder;

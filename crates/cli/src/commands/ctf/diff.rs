@@ -1,14 +1,15 @@
 //! `unspool ctf diff`.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::json;
 use unspool_c_types::{Compatibility, Excuses, InterfaceChange, InterfaceDiff};
+use unspool_dwarf_types::{PublicHeaders, TypeLoader, UnitChoice};
 
-use super::{loader, with_types};
+use super::loader;
 use crate::args::Format;
 use crate::args::ctf::CtfDiffArgs;
 use crate::output::{self, EscapedText, ExitCodes};
@@ -20,12 +21,23 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
         Some(path) => Some((path.display(), read_excuses(path)?)),
         None => None,
     };
-    let (mut found, is_clean) = with_types(&args.old, base, |old| {
-        with_types(&args.new, new_base, |new| {
+    let (headers, new_headers) = (headers(&args.headers)?, headers(&args.new_headers)?);
+    let versions = [
+        (base, headers.as_ref()),
+        (new_base, new_headers.as_ref().or(headers.as_ref())),
+    ];
+    let [old, new] = versions.map(|(base, headers)| TypeLoader {
+        base,
+        headers,
+        units: UnitChoice::CLinkage,
+        ..loader()
+    });
+    let (mut found, is_clean) = old.types(&args.old, |old| {
+        new.types(&args.new, |new| {
             let found = loader().interface_diff(old, new)?;
-            Ok((found, old.is_clean && new.is_clean))
-        })
-    })?;
+            Ok::<_, anyhow::Error>((found, old.is_clean && new.is_clean))
+        })?
+    })??;
     let is_complete = is_clean && found.is_complete();
     let mut excused = 0;
     if let Some((path, excuses)) = &mut excuses {
@@ -38,6 +50,9 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
         Format::Text => {
             let mut out = output::text();
             text(&mut out, &found, args.all_names)?;
+            if let Some(headers) = &headers {
+                left_out(&mut out, &found, headers, args.all_names)?;
+            }
             if excused > 0 {
                 writeln!(out, "changes that are excused: {excused}")?;
             }
@@ -48,7 +63,16 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
         }
         Format::Json => json(&found, is_complete, excused, args.all_names)?,
     }
-    if found.names.is_empty() && !found.untyped.is_empty() {
+    let is_nothing = found.names.is_empty();
+    if let Some(headers) = headers.filter(|_| is_nothing && found.untyped.is_empty())
+        && !found.private_exports.is_empty()
+    {
+        bail!(
+            "no function and no data that {} exports is declared in headers below {headers}: nothing could be compared",
+            args.old.display()
+        );
+    }
+    if is_nothing && !found.untyped.is_empty() {
         bail!(
             "no function and no data has a type in both {} and {}: nothing could be compared",
             args.old.display(),
@@ -61,6 +85,12 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(ExitCodes::FINDINGS)
     })
+}
+
+/// The public headers in files and folders, if there are any.
+fn headers(paths: &[PathBuf]) -> anyhow::Result<Option<PublicHeaders>> {
+    let wanted = Some(paths).filter(|paths| !paths.is_empty());
+    Ok(wanted.map(PublicHeaders::read).transpose()?)
 }
 
 /// The size of the largest file of excuses, in bytes.
@@ -142,6 +172,43 @@ fn text(out: &mut dyn Write, found: &InterfaceDiff, has_all_names: bool) -> anyh
     for untyped in found.untyped.iter().filter(|_| has_all_names) {
         writeln!(out, "    {}", EscapedText(&untyped.subject))?;
     }
+    if !found.unknown.is_empty() {
+        writeln!(
+            out,
+            "not compared, of a type that the format cannot express: {}",
+            found.unknown.len()
+        )?;
+    }
+    for unknown in found.unknown.iter().filter(|_| has_all_names) {
+        writeln!(out, "    {}", EscapedText(unknown))?;
+    }
+    Ok(())
+}
+
+/// Prints what public headers do not declare.
+fn left_out(
+    out: &mut dyn Write,
+    found: &InterfaceDiff,
+    headers: &PublicHeaders,
+    has_all_names: bool,
+) -> anyhow::Result<()> {
+    let all = [
+        ("exported name", found.private_exports.iter().collect()),
+        ("type", found.private_types.iter().collect::<Vec<_>>()),
+    ];
+    for (what, names) in all {
+        match names.len() {
+            0 => continue,
+            1 => writeln!(out, "not declared in headers below {headers}: 1 {what}")?,
+            count => writeln!(
+                out,
+                "not declared in headers below {headers}: {count} {what}s"
+            )?,
+        }
+        for name in names.iter().filter(|_| has_all_names) {
+            writeln!(out, "    {}", EscapedText(name))?;
+        }
+    }
     Ok(())
 }
 
@@ -177,6 +244,9 @@ fn json(
         "complete": is_complete,
         "compared": found.names.len(),
         "untyped": untyped.collect::<Vec<_>>(),
+        "unknown": found.unknown,
+        "private_exports": found.private_exports,
+        "private_types": found.private_types,
         "excused": excused,
         "changes": all.collect::<Vec<_>>(),
     });
