@@ -182,6 +182,8 @@ impl Release {
         for name in ["unspool", "cargo-unspool"] {
             let program = folder.join("bin").join(name);
             copy(&built.join(name), &program)?;
+            // Linked by zig, they keep their symbols, whatever the profile says.
+            run_command(Command::new(packages::path("/usr/bin/strip")?).arg(&program))?;
             self.glibc.check(&program)?;
         }
         let unspool = || Command::new(folder.join("bin/unspool"));
