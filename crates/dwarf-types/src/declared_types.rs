@@ -14,8 +14,8 @@ use crate::index::{DieEntry, DieIndex, DieRef, DwarfUnit, UnitSection};
 #[derive(Debug, Default)]
 pub(crate) struct DeclaredTypes<'a> {
     types: HashMap<(NameSpace, Cow<'a, str>), HashSet<Arc<Path>>>,
-    /// The files of units by their numbers; `None` for those that a unit does not name.
-    files: HashMap<(UnitSection, usize, u64), Option<Arc<Path>>>,
+    /// Files by the offset of lines, which units share, and number; `None` for those without a name.
+    files: HashMap<(UnitSection, Option<usize>, u64), Option<Arc<Path>>>,
 }
 
 impl<'a> DeclaredTypes<'a> {
@@ -37,8 +37,9 @@ impl<'a> DeclaredTypes<'a> {
         let (Some(space), Ok((unit, _))) = (ty.name_space(), index.unit(die)) else {
             return;
         };
-        let file = (die.section, unit.header.offset().0, number);
-        let file = self.files.entry(file);
+        let lines = unit.line_program.as_ref();
+        let lines = lines.map(|lines| lines.header().offset().0);
+        let file = self.files.entry((die.section, lines, number));
         let path = file.or_insert_with(|| source_file(index, die, number).map(Into::into));
         if let Some(path) = path {
             let types = self.types.entry((space, ty.name.clone()));

@@ -197,13 +197,13 @@ fn left_out(
         ("type", found.private_types.iter().collect::<Vec<_>>()),
     ];
     for (what, names) in all {
-        match names.len() {
-            0 => continue,
-            1 => writeln!(out, "not declared in headers below {headers}: 1 {what}")?,
-            count => writeln!(
+        let count = names.len();
+        if count > 0 {
+            let plural = if count == 1 { "" } else { "s" };
+            writeln!(
                 out,
-                "not declared in headers below {headers}: {count} {what}s"
-            )?,
+                "not declared in headers below {headers}: {count} {what}{plural}"
+            )?;
         }
         for name in names.iter().filter(|_| has_all_names) {
             writeln!(out, "    {}", EscapedText(name))?;
