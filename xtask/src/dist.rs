@@ -183,7 +183,7 @@ impl Release {
             let program = folder.join("bin").join(name);
             copy(&built.join(name), &program)?;
             // Linked by zig, they keep their symbols, whatever the profile says.
-            run_command(Command::new(packages::path("/usr/bin/strip")?).arg(&program))?;
+            strip(&program, &["--strip-all"])?;
             self.glibc.check(&program)?;
         }
         let unspool = || Command::new(folder.join("bin/unspool"));
@@ -216,18 +216,13 @@ impl Release {
         build.variables(&folder)?;
         build.types(&folder)?;
         build.libunwind(&folder.join("libunwind"))?;
-        let strip = packages::path("/usr/bin/strip")?;
         for path in files(&folder)? {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             if name.contains(".so") {
-                let mut command = Command::new(&strip);
-                command.args(["--strip-unneeded", "--remove-section=.comment"]);
-                run_command(command.arg(&path))?;
+                strip(&path, &["--strip-unneeded", "--remove-section=.comment"])?;
                 self.glibc.check(&path)?;
             } else if name.ends_with(".a") {
-                let mut command = Command::new(&strip);
-                command.args(["-D", "--strip-debug", "--remove-section=.comment"]);
-                run_command(command.arg(&path))?;
+                strip(&path, &["-D", "--strip-debug", "--remove-section=.comment"])?;
             }
         }
         self.documents(&shared_objects::crates(), &folder.join("doc"))?;
@@ -320,6 +315,12 @@ fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Error> {
     fs::create_dir_all(path.parent().ok_or("a file without a folder")?)?;
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(())
+}
+
+/// Removes what options of `strip` say from a file.
+fn strip(path: &Path, options: &[&str]) -> Result<(), Error> {
+    let mut strip = Command::new(packages::path("/usr/bin/strip")?);
+    run_command(strip.args(options).arg(path))
 }
 
 /// Copies a file, or a link as a link.
