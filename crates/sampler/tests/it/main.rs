@@ -334,12 +334,18 @@ fn every_stack_of_a_command_is_the_one_that_it_has() {
     assert_stacks(&program, &profile, 30);
 }
 
-/// Nine of ten walks are complete, but for those before the process was known: on a machine with
-/// much to do, that takes a while.
+/// Nine of ten walks are complete, but for those that the machine was too slow for.
 fn assert_walked(counts: &WalkCounts) {
-    let known = counts.all() - counts.count(HandOver::UnknownProcess);
     assert!(counts.complete > 20, "{counts:?}");
-    assert!(counts.complete * 10 >= known * 9, "{counts:?}");
+    assert!(
+        counts.complete * 10 >= (counts.all() - too_slow(counts)) * 9,
+        "{counts:?}"
+    );
+}
+
+/// The number of samples before the process was known, and of walks that took too long.
+fn too_slow(counts: &WalkCounts) -> u64 {
+    counts.count(HandOver::UnknownProcess) + counts.count(HandOver::Deadline)
 }
 
 /// 786 frames, of which the copied part of the stack has fewer than half.
@@ -354,12 +360,13 @@ fn stacks_are_walked_in_the_kernel() {
         let walks = summary.walks.unwrap();
         assert_walked(&walks.counts);
         let spliced = summary.completeness.spliced;
-        let unknown = walks.counts.count(HandOver::UnknownProcess);
         assert!(
-            spliced.saturating_sub(unknown) * 50 <= walks.counts.all(),
+            spliced.saturating_sub(too_slow(&walks.counts)) * 50 <= walks.counts.all(),
             "{walks:?}"
         );
-        assert_eq!((walks.missed, walks.outdated), (0, 0));
+        // Beside the BPF programs of others, the kernel leaves out some.
+        assert!(walks.missed * 50 <= walks.counts.all(), "{walks:?}");
+        assert_eq!(walks.outdated, 0, "{walks:?}");
     }
 }
 
