@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use serde_json::json;
@@ -31,6 +31,9 @@ const wait = () => {
   }));
 };
 wait();";
+
+/// Between two acts: people look at what they see.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Times an act in milliseconds: until the second frame after the page has shown the change.
 const TIME_ACT: &str = "
@@ -186,6 +189,7 @@ fn measure(command: &Path, file: &Path, blank: &Path, scratch: &Scratch) -> anyh
     );
     browser.eval(TIME_ACT);
     for (name, act) in ACTS {
+        std::thread::sleep(PAUSE);
         let timed = browser.eval(&format!("timeAct(() => {{ {act} }})"));
         println!("  {name}: {:.0} ms", timed.as_f64().unwrap_or_default());
     }

@@ -1,6 +1,6 @@
 //! How many stacks reach their root, and why others do not.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use crate::intern::FastMap;
@@ -76,12 +76,28 @@ impl Completeness {
     #[must_use]
     pub fn new(profile: &Profile, samples: &[&ProfileSample]) -> Completeness {
         let mut count = CompletenessCounter::default();
-        let mut ends: FastMap<(StackId, StackEnd), u64> = FastMap::default();
-        for sample in samples {
-            *ends.entry((sample.stack, sample.end)).or_default() += 1;
+        let (stacks, frames) = (profile.stacks(), profile.frames());
+        let mut marks = vec![StackMarks::default()];
+        for node in stacks.nodes() {
+            let callers = marks.get(node.parent.0 as usize).copied();
+            let frame = frames.get(node.frame.0 as usize);
+            marks.push(callers.unwrap_or_default().with(frame));
         }
-        for ((stack, end), samples) in ends {
-            count.add(profile.stacks(), profile.frames(), stack, end, samples);
+        // The samples of each stack, then those of all that end with it.
+        let mut totals = vec![0; marks.len()];
+        for sample in samples {
+            let place = sample.stack.0 as usize;
+            if let (Some(marks), Some(total)) = (marks.get(place), totals.get_mut(place)) {
+                count.add_stack(*marks, stacks, frames, sample.stack, sample.end, 1);
+                *total += 1;
+            }
+        }
+        for (index, node) in stacks.nodes().enumerate().rev() {
+            let samples = totals.get(index + 1).copied().unwrap_or_default();
+            if let Some(total) = totals.get_mut(node.parent.0 as usize) {
+                *total += samples;
+            }
+            count.add_frame(frames, node.frame, samples);
         }
         profile
             .lost()
@@ -290,9 +306,27 @@ pub(crate) struct CompletenessCounter {
     /// By the index of the evidence.
     frames: [u64; FrameEvidence::ALL.len()],
     /// The samples by the module of their innermost frame outside the kernel.
-    innermost: HashMap<ModuleId, u64>,
+    innermost: FastMap<ModuleId, u64>,
     /// The incomplete stacks, by their last frame.
-    ends: HashMap<(StackEnd, Option<FrameId>), u64>,
+    ends: FastMap<(StackEnd, Option<FrameId>), u64>,
+}
+
+/// The certainty of a stack's frames.
+#[derive(Debug, Clone, Copy, Default)]
+struct StackMarks {
+    is_spliced: bool,
+    is_guessed: bool,
+}
+
+impl StackMarks {
+    /// Of the stack with one more frame.
+    fn with(self, frame: Option<&ProfileFrame>) -> StackMarks {
+        StackMarks {
+            is_spliced: self.is_spliced
+                || frame.is_some_and(|frame| frame.evidence == FrameEvidence::Spliced),
+            is_guessed: self.is_guessed || frame.is_some_and(|frame| frame.evidence.is_guess()),
+        }
+    }
 }
 
 impl CompletenessCounter {
@@ -305,23 +339,38 @@ impl CompletenessCounter {
         end: StackEnd,
         samples: u64,
     ) {
-        let (mut is_spliced, mut is_guessed) = (false, false);
-        let (mut innermost, mut outermost) = (None, None);
-        for id in stacks.frames(stack) {
-            let Some(frame) = frames.get(id.0 as usize) else {
-                continue;
-            };
-            if let Some(count) = self.frames.get_mut(frame.evidence as usize) {
-                *count += samples;
-            }
-            is_spliced |= frame.evidence == FrameEvidence::Spliced;
-            is_guessed |= frame.evidence.is_guess();
-            if frame.evidence != FrameEvidence::Kernel {
-                innermost.get_or_insert(frame);
-            }
-            outermost = Some(id);
+        let mut marks = StackMarks::default();
+        for frame in stacks.frames(stack) {
+            self.add_frame(frames, frame, samples);
+            marks = marks.with(frames.get(frame.0 as usize));
         }
-        if let Some(module) = innermost.and_then(ProfileFrame::module) {
+        self.add_stack(marks, stacks, frames, stack, end, samples);
+    }
+
+    /// Counts a frame of samples.
+    fn add_frame(&mut self, frames: &[ProfileFrame], frame: FrameId, samples: u64) {
+        let frame = frames.get(frame.0 as usize);
+        let count = frame.and_then(|frame| self.frames.get_mut(frame.evidence as usize));
+        if let Some(count) = count {
+            *count += samples;
+        }
+    }
+
+    /// Counts samples of a stack, without its frames.
+    fn add_stack(
+        &mut self,
+        marks: StackMarks,
+        stacks: &Stacks,
+        frames: &[ProfileFrame],
+        stack: StackId,
+        end: StackEnd,
+        samples: u64,
+    ) {
+        let mut from_innermost = stacks
+            .frames(stack)
+            .filter_map(|id| frames.get(id.0 as usize));
+        let user = from_innermost.find(|frame| frame.evidence != FrameEvidence::Kernel);
+        if let Some(module) = user.and_then(ProfileFrame::module) {
             *self.innermost.entry(module).or_default() += samples;
         }
         match end {
@@ -329,12 +378,15 @@ impl CompletenessCounter {
             StackEnd::NoUserRegisters => self.all.no_user_registers += samples,
             StackEnd::NoCallers => self.all.no_callers += samples,
             StackEnd::ThirtyTwoBit => self.all.thirty_two_bit += samples,
-            end if end.is_root() && is_spliced => self.all.spliced += samples,
+            end if end.is_root() && marks.is_spliced => self.all.spliced += samples,
             end if end.is_root() => {
                 self.all.complete += samples;
-                self.all.guessed += if is_guessed { samples } else { 0 };
+                self.all.guessed += if marks.is_guessed { samples } else { 0 };
             }
-            end => *self.ends.entry((end, outermost)).or_default() += samples,
+            end => {
+                let outermost = stacks.frames(stack).last();
+                *self.ends.entry((end, outermost)).or_default() += samples;
+            }
         }
     }
 

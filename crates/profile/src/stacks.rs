@@ -51,7 +51,7 @@ impl Stacks {
     }
 
     /// All stacks except the empty one, each after its caller's.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = StackNode> {
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = StackNode> + ExactSizeIterator {
         self.nodes.iter().copied()
     }
 

@@ -49,7 +49,9 @@ function made() {
     }
     leaves.push([node, 1 + random(9)]);
   }
-  const columns = { depth: [], function: [], flags: [], line: [] };
+  const columns = { depth: [], callee: [], added: [], flags: [], line: [] };
+  /** The callees of each function, and of none. */
+  const callees = new Map();
   const paths = [[]];
   paths[0].lines = [];
   paths[0].code = [];
@@ -59,7 +61,10 @@ function made() {
       const fn = Math.floor(step / 24);
       const line = Math.floor(step / 8) % 3;
       columns.depth.push(path.length + 1);
-      columns.function.push(fn);
+      const known = callees.get(path.at(-1)) ?? [];
+      columns.callee.push(known.indexOf(fn) + 1);
+      if (!known.includes(fn)) columns.added.push(fn);
+      callees.set(path.at(-1), known.includes(fn) ? known : [...known, fn]);
       columns.flags.push(step % 8);
       columns.line.push(line);
       const to = [...path, fn];
@@ -80,7 +85,8 @@ function made() {
     header,
     new Map([
       ["node.depth", columns.depth],
-      ["node.function", columns.function],
+      ["node.callee", columns.callee],
+      ["callee.function", columns.added],
       ["node.flags", columns.flags],
       ["node.line", columns.line],
       ["thread.samples", lengths],
@@ -315,7 +321,7 @@ for (let round = 0; round < 2000; round++) {
   assert.deepEqual(new Map([...lines].sort()), new Map([...code.lines].sort()), said);
   assert.deepEqual(instructionWeights(profile, tree, fn, INSTRUCTIONS), code.weights, said);
   compare(tree, transforms, collapses, total, said);
-  const inverse = new CallerTree(tree, null);
+  const inverse = CallerTree.of(tree, null);
   if (transforms.length === 0 && !collapses) compareMarks(profile, samples, tree, inverse);
   assert.deepEqual(sorted(pathsOf(inverse, (node) => inverse.total(node))), sorted(callers), said);
 }

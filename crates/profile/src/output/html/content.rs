@@ -30,6 +30,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::resume_unwind;
+use std::thread;
 
 use hashbrown::hash_map::Entry;
 use serde::Serialize;
@@ -140,35 +142,29 @@ pub(super) fn encode(
     for samples in by_thread.values_mut() {
         samples.sort_by_key(|sample| sample.time);
     }
-    let origins = origins(view);
-    let tree = StackTree::new(view, |line| line_of(&origins, line));
-    let mut functions = FunctionNumbers::new(view.named.functions().len());
-    let mut columns = Columns::default();
-    let nodes = tree.preorder();
-    columns.signed("node.depth", nodes.iter().map(|node| i64::from(node.depth)));
-    let mut callees = CalleeNumbers::default();
-    for node in nodes {
-        callees.add(node.depth, functions.number(node.step.function));
-    }
-    columns.unsigned("node.callee", callees.numbers.into_iter());
-    columns.unsigned("callee.function", callees.new.into_iter());
-    columns.unsigned("node.flags", nodes.iter().map(|node| node.step.flags()));
-    let lines = nodes.iter().map(|node| u64::from(node.step.line));
-    columns.unsigned_unless_zero("node.line", lines);
-    let counts = by_thread.values().map(|samples| samples.len() as u64);
-    columns.unsigned("thread.samples", counts);
     let samples: Vec<&ProfileSample> = by_thread.values().flatten().copied().collect();
-    let node = |sample: &&ProfileSample| i64::from(tree.number(sample.stack));
-    columns.signed("sample.node", samples.iter().map(node));
-    let start = profile.meta().clock;
-    let micros = |sample: &&ProfileSample| difference(sample.time.0, start.0).div_euclid(1000);
-    columns.signed("sample.time", samples.iter().map(micros));
-    columns.unsigned("sample.weight", samples.iter().map(|sample| sample.weight));
-    let cpu = |sample: &&ProfileSample| i64::from(sample.cpu);
-    columns.signed("sample.cpu", samples.iter().map(cpu));
-    let reasons = WaitReasons::new(view.named);
-    let state = |sample: &&ProfileSample| state(&reasons, sample);
-    columns.unsigned("sample.state", samples.iter().map(state));
+    let origins = origins(view);
+    let mut functions = FunctionNumbers::new(view.named.functions().len());
+    let (tree, (completeness, of_samples)) = thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let completeness = Completeness::new(profile, &view.samples);
+            (completeness, sample_columns(view, &samples))
+        });
+        let tree = StackTree::new(view, |line| line_of(&origins, line));
+        let others = others.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (tree, others)
+    });
+    let mut callees = CalleeNumbers::new();
+    for (depth, step) in tree.preorder() {
+        callees.add(depth, functions.number(step.function));
+    }
+    let depths = tree.preorder().map(|(depth, _)| i64::from(depth));
+    let flags = tree.preorder().map(|(_, step)| step.flags());
+    let lines = tree.preorder().map(|(_, step)| u64::from(step.line));
+    let counts = by_thread.values().map(|samples| samples.len() as u64);
+    let nodes = samples
+        .iter()
+        .map(|sample| i64::from(tree.number(sample.stack)));
     let places = profile.frames().iter().map(|frame| place_of(frame.lookup));
     let places: Vec<u64> = places.collect();
     let place = |sample: &&ProfileSample| {
@@ -176,13 +172,50 @@ pub(super) fn encode(
         let place = node.and_then(|node| places.get(node.frame.0 as usize));
         place.copied().unwrap_or(0)
     };
-    columns.unsigned_unless_zero("sample.place", samples.iter().map(place));
-    let header = header(view, &by_thread, &origins, &functions.used, columns.columns);
+    let mut columns = vec![
+        Column::signed("node.depth").with_signed(depths),
+        callees.numbers,
+        callees.new,
+        Column::new("node.flags").with(flags),
+        Column::new("node.line").with(lines),
+    ];
+    columns.push(Column::new("thread.samples").with(counts));
+    columns.push(Column::signed("sample.node").with_signed(nodes));
+    columns.extend(of_samples);
+    columns.push(Column::new("sample.place").with(samples.iter().map(place)));
+    columns.retain(|column| column.has_values || !column.is_optional());
+    let header = header(
+        view,
+        &by_thread,
+        &origins,
+        &functions.used,
+        &completeness,
+        &columns,
+    );
     let header = serde_json::to_vec(&header)?;
-    let mut bytes = number(header.len()).to_le_bytes().to_vec();
+    let size = columns.iter().map(|column| column.bytes.len());
+    let mut bytes = Vec::with_capacity(4 + header.len() + size.sum::<usize>());
+    bytes.extend(number(header.len()).to_le_bytes());
     bytes.extend(header);
-    bytes.extend(columns.bytes);
+    for column in &columns {
+        bytes.extend_from_slice(&column.bytes);
+    }
     Ok(PageContent { bytes, functions })
+}
+
+/// What is encoded of samples without their stacks.
+fn sample_columns(view: &View<'_>, samples: &[&ProfileSample]) -> [Column; 4] {
+    let start = view.named.profile.meta().clock;
+    let micros = |sample: &&ProfileSample| difference(sample.time.0, start.0).div_euclid(1000);
+    let cpu = |sample: &&ProfileSample| i64::from(sample.cpu);
+    let reasons = WaitReasons::new(view.named);
+    let state = |sample: &&ProfileSample| state(&reasons, sample);
+    [
+        Column::signed("sample.time").with_signed(samples.iter().map(micros)),
+        Column::new("sample.weight").with(samples.iter().map(|sample| sample.weight)),
+        Column::signed("sample.cpu").with_signed(samples.iter().map(cpu)),
+        Column::new("sample.state").with(samples.iter().map(state)),
+    ]
 }
 
 fn header<'a>(
@@ -190,11 +223,11 @@ fn header<'a>(
     by_thread: &BTreeMap<ThreadId, Vec<&ProfileSample>>,
     origins: &[FunctionOrigin<'_>],
     functions: &[u32],
-    columns: Vec<PageColumn>,
+    completeness: &Completeness,
+    columns: &[Column],
 ) -> PageHeader<'a> {
     let profile = view.named.profile;
     let meta = profile.meta();
-    let completeness = Completeness::new(profile, &view.samples);
     let (mut modules, mut files) = (StringInterner::default(), StringInterner::default());
     let functions = functions.iter().filter_map(|id| {
         let function = view.named.functions().get(*id as usize)?;
@@ -246,7 +279,7 @@ fn header<'a>(
         functions: functions.collect(),
         modules: modules.all,
         files: files.all,
-        columns,
+        columns: columns.iter().map(Column::header).collect(),
     }
 }
 
@@ -271,53 +304,72 @@ fn difference(a: u64, b: u64) -> i64 {
     if a < b { -size } else { size }
 }
 
-/// Columns, encoded.
-#[derive(Default)]
-struct Columns {
-    columns: Vec<PageColumn>,
+/// A column, encoded.
+struct Column {
+    name: &'static str,
+    is_signed: bool,
+    count: usize,
     bytes: Vec<u8>,
+    /// The last number of a signed one.
+    previous: i64,
+    /// Whether a number is not 0.
+    has_values: bool,
 }
 
-impl Columns {
-    /// Adds a column of numbers.
-    fn unsigned(&mut self, name: &'static str, numbers: impl ExactSizeIterator<Item = u64>) {
-        let (count, start) = (numbers.len(), self.bytes.len());
-        for number in numbers {
-            leb128::put_unsigned(&mut self.bytes, number);
-        }
-        self.end(name, count, false, start);
-    }
-
-    /// Adds a column of numbers, unless all of them are 0.
-    fn unsigned_unless_zero(
-        &mut self,
-        name: &'static str,
-        numbers: impl ExactSizeIterator<Item = u64> + Clone,
-    ) {
-        if numbers.clone().any(|number| number != 0) {
-            self.unsigned(name, numbers);
-        }
-    }
-
-    /// Adds a column of differences.
-    fn signed(&mut self, name: &'static str, numbers: impl ExactSizeIterator<Item = i64>) {
-        let (count, start, mut previous) = (numbers.len(), self.bytes.len(), 0_i64);
-        for number in numbers {
-            let difference = number.wrapping_sub(previous);
-            let zigzag = difference << 1 ^ difference >> 63;
-            leb128::put_unsigned(&mut self.bytes, zigzag.cast_unsigned());
-            previous = number;
-        }
-        self.end(name, count, true, start);
-    }
-
-    fn end(&mut self, name: &'static str, count: usize, is_signed: bool, start: usize) {
-        self.columns.push(PageColumn {
+impl Column {
+    fn new(name: &'static str) -> Column {
+        Column {
             name,
-            count,
-            is_signed,
-            bytes: self.bytes.len() - start,
-        });
+            is_signed: false,
+            count: 0,
+            bytes: Vec::new(),
+            previous: 0,
+            has_values: false,
+        }
+    }
+
+    fn signed(name: &'static str) -> Column {
+        Column {
+            is_signed: true,
+            ..Column::new(name)
+        }
+    }
+
+    fn push(&mut self, number: u64) {
+        leb128::put_unsigned(&mut self.bytes, number);
+        self.count += 1;
+        self.has_values |= number != 0;
+    }
+
+    fn push_signed(&mut self, number: i64) {
+        let difference = number.wrapping_sub(self.previous);
+        self.previous = number;
+        let zigzag = difference << 1 ^ difference >> 63;
+        self.push(zigzag.cast_unsigned());
+    }
+
+    fn with(mut self, numbers: impl Iterator<Item = u64>) -> Column {
+        numbers.for_each(|number| self.push(number));
+        self
+    }
+
+    fn with_signed(mut self, numbers: impl Iterator<Item = i64>) -> Column {
+        numbers.for_each(|number| self.push_signed(number));
+        self
+    }
+
+    /// Whether it is left out if all its numbers are 0.
+    fn is_optional(&self) -> bool {
+        matches!(self.name, "node.line" | "sample.place")
+    }
+
+    fn header(&self) -> PageColumn {
+        PageColumn {
+            name: self.name,
+            count: self.count,
+            is_signed: self.is_signed,
+            bytes: self.bytes.len(),
+        }
     }
 }
 
@@ -355,7 +407,6 @@ impl FunctionNumbers {
 }
 
 /// Nodes as callees of their callers' functions, which have few: these numbers are small.
-#[derive(Default)]
 struct CalleeNumbers {
     /// The functions of the last node's stack.
     path: Vec<u32>,
@@ -363,11 +414,21 @@ struct CalleeNumbers {
     known: FastMap<(Option<u32>, u32), u64>,
     /// The number of callees of each function, and of none: the outermost ones.
     counts: FastMap<Option<u32>, u64>,
-    numbers: Vec<u64>,
-    new: Vec<u64>,
+    numbers: Column,
+    new: Column,
 }
 
 impl CalleeNumbers {
+    fn new() -> CalleeNumbers {
+        CalleeNumbers {
+            path: Vec::new(),
+            known: FastMap::default(),
+            counts: FastMap::default(),
+            numbers: Column::new("node.callee"),
+            new: Column::new("callee.function"),
+        }
+    }
+
     /// Adds the next node in preorder.
     fn add(&mut self, depth: u32, function: u32) {
         self.path.truncate((depth as usize).saturating_sub(1));

@@ -1,14 +1,13 @@
 //! The stacks of samples as a tree of functions.
 
-use std::collections::HashMap;
-
 use crate::intern::number;
+use crate::model::FrameId;
 use crate::names::{FrameCertainty, FrameLine};
 use crate::output::View;
 use crate::stacks::StackId;
 
 /// A function of a frame in a stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StackStep {
     pub(super) function: u32,
     mark: FrameCertainty,
@@ -28,38 +27,103 @@ impl StackStep {
     }
 }
 
-/// A node of the tree and its relations; 0 is the root.
-struct StackTreeNode {
-    step: StackStep,
-    /// The first callee, and the next callee of the caller; 0 for none.
-    first_callee: u32,
-    next: u32,
-}
-
-/// A node in preorder.
-pub(super) struct PreorderNode {
-    /// The number of functions in its stack.
-    pub(super) depth: u32,
-    pub(super) step: StackStep,
-}
-
 /// The stacks of samples, with functions instead of frames.
 pub(super) struct StackTree {
-    nodes: Vec<StackTreeNode>,
-    /// For each stack of the profile, its innermost node; `u32::MAX` if no sample has it.
-    by_stack: Vec<u32>,
-    preorder: Vec<PreorderNode>,
-    /// For each node, its number in preorder.
+    /// All different steps, sorted.
+    steps: Vec<StackStep>,
+    /// For each node in preorder, the number of functions in its stack and the number of its step.
+    preorder: Vec<(u32, u32)>,
+    /// For each stack of the profile, the number of its innermost node.
     numbers: Vec<u32>,
 }
 
-impl StackTree {
-    const UNUSED: u32 = u32::MAX;
+/// The outermost function of a stack's innermost frame: the callee of the stack without the frame.
+#[derive(Clone, Copy, Default)]
+struct Callee {
+    stack: StackId,
+    /// Its number among the distinct steps, which are sorted.
+    step: u32,
+    /// How many functions are inlined into it.
+    inlined: u32,
+}
 
+impl StackTree {
     /// The stacks of a view; `line_of` is the line of a function in a frame ([`StackStep::line`]).
     pub(super) fn new(view: &View<'_>, line_of: impl Fn(&FrameLine) -> u32) -> StackTree {
         let stacks = view.named.profile.stacks();
-        let mut is_used = vec![false; stacks.count() as usize];
+        let steps = FrameSteps::new(view, line_of);
+        let callees = Callees::new(view, &steps);
+        let mut preorder = Vec::with_capacity(callees.all.len());
+        let mut numbers = vec![0; stacks.count() as usize];
+        // What comes first in preorder is on top. Those of one depth in a row have one caller, and
+        // equal ones become one node. Inlined functions follow one by one.
+        let mut waiting: Vec<(u32, Callee)> = Vec::new();
+        let mut equal: Vec<Callee> = Vec::new();
+        waiting.extend(callees.of(StackId::EMPTY).iter().map(|callee| (1, *callee)));
+        sort_descending(&mut waiting);
+        while let Some((depth, last)) = waiting.last().copied() {
+            let is_equal = |it: &mut (u32, Callee)| (it.0, it.1.step) == (depth, last.step);
+            while let Some((_, it)) = waiting.pop_if(is_equal) {
+                equal.push(it);
+            }
+            preorder.push((depth, last.step));
+            let first = waiting.len();
+            for it in equal.drain(..) {
+                if let Some(inlined) = it.inlined.checked_sub(1) {
+                    let frame = stacks.node(it.stack).map(|node| node.frame);
+                    let step = frame.and_then(|frame| steps.of(frame).get(inlined as usize));
+                    let inlined = step.map(|step| Callee {
+                        step: *step,
+                        inlined,
+                        ..it
+                    });
+                    waiting.extend(inlined.map(|callee| (depth + 1, callee)));
+                } else {
+                    if let Some(place) = numbers.get_mut(it.stack.0 as usize) {
+                        *place = number(preorder.len());
+                    }
+                    let callees = callees.of(it.stack).iter();
+                    waiting.extend(callees.map(|callee| (depth + 1, *callee)));
+                }
+            }
+            sort_descending(waiting.get_mut(first..).unwrap_or_default());
+        }
+        StackTree {
+            steps: steps.distinct,
+            preorder,
+            numbers,
+        }
+    }
+
+    /// All nodes, each after its caller, with the numbers of functions in their stacks. Equal
+    /// functions with different marks or lines are neighbours.
+    pub(super) fn preorder(&self) -> impl Iterator<Item = (u32, &StackStep)> {
+        let nodes = self.preorder.iter();
+        nodes.filter_map(|(depth, step)| Some((*depth, self.steps.get(*step as usize)?)))
+    }
+
+    /// The number of a stack's innermost node in preorder, from 1; 0 without a frame.
+    pub(super) fn number(&self, stack: StackId) -> u32 {
+        self.numbers.get(stack.0 as usize).copied().unwrap_or(0)
+    }
+}
+
+fn sort_descending(waiting: &mut [(u32, Callee)]) {
+    waiting.sort_unstable_by_key(|(_, callee)| std::cmp::Reverse(callee.step));
+}
+
+/// The stacks of samples and of their callers, by the caller's stack.
+struct Callees {
+    /// For each stack, where its callees begin; last, where the last ones end.
+    starts: Vec<u32>,
+    all: Vec<Callee>,
+}
+
+impl Callees {
+    fn new(view: &View<'_>, steps: &FrameSteps) -> Callees {
+        let stacks = view.named.profile.stacks();
+        let count = stacks.count() as usize;
+        let mut is_used = vec![false; count];
         for sample in &view.samples {
             let mut stack = sample.stack;
             while let Some(used) = is_used.get_mut(stack.0 as usize).filter(|used| !**used) {
@@ -70,100 +134,93 @@ impl StackTree {
                 stack = node.parent;
             }
         }
-        let mut tree = StackTree {
-            nodes: vec![StackTreeNode {
-                step: StackStep {
-                    function: 0,
-                    mark: FrameCertainty::Certain,
-                    is_inlined: false,
-                    line: 0,
-                },
-                first_callee: 0,
-                next: 0,
-            }],
-            by_stack: vec![0],
-            preorder: Vec::new(),
-            numbers: Vec::new(),
+        let used = || {
+            let all = (1..).map(StackId).zip(stacks.nodes());
+            let used = all.zip(is_used.iter().skip(1)).filter(|(_, used)| **used);
+            used.map(|(stack, _)| stack)
         };
-        let mut callees = HashMap::new();
-        for (node, is_used) in stacks.nodes().zip(is_used.iter().skip(1)) {
-            let mut at = StackTree::UNUSED;
-            if *is_used {
-                at = tree.innermost(node.parent);
-                let evidence = view.named.profile.frame(node.frame).map(|f| f.evidence);
-                let mark = evidence.map_or(FrameCertainty::Certain, FrameCertainty::from_evidence);
-                for line in view.named.lines_of(node.frame).iter().rev() {
-                    let step = StackStep {
-                        function: line.function.0,
-                        mark,
-                        is_inlined: line.is_inlined,
-                        line: line_of(line),
-                    };
-                    at = *callees
-                        .entry((at, step))
-                        .or_insert_with(|| tree.add(at, step));
-                }
+        // First the numbers of callees, then where each one's end; as they are filled in, from the
+        // last to the first, the ends become starts.
+        let mut starts = vec![0_u32; count + 1];
+        for (_, node) in used() {
+            if let Some(callees) = starts.get_mut(node.parent.0 as usize) {
+                *callees += 1;
             }
-            tree.by_stack.push(at);
         }
-        tree.number_nodes();
-        tree
-    }
-
-    fn innermost(&self, stack: StackId) -> u32 {
-        self.by_stack.get(stack.0 as usize).copied().unwrap_or(0)
-    }
-
-    fn add(&mut self, caller: u32, step: StackStep) -> u32 {
-        let id = number(self.nodes.len());
-        let mut next = 0;
-        if let Some(caller) = self.nodes.get_mut(caller as usize) {
-            next = std::mem::replace(&mut caller.first_callee, id);
+        let mut sum = 0;
+        for end in &mut starts {
+            sum += *end;
+            *end = sum;
         }
-        self.nodes.push(StackTreeNode {
-            step,
-            first_callee: 0,
-            next,
-        });
-        id
-    }
-
-    /// Numbers the nodes in preorder: equal functions with different marks or lines are neighbours.
-    fn number_nodes(&mut self) {
-        let mut numbers = vec![0; self.nodes.len()];
-        let mut waiting = vec![(0, 0)];
-        while let Some((id, depth)) = waiting.pop() {
-            let Some(node) = self.nodes.get(id as usize) else {
+        let mut all = vec![Callee::default(); sum as usize];
+        for (stack, node) in used() {
+            let Some((step, inlined)) = steps.of(node.frame).split_last() else {
                 continue;
             };
-            if let Some(place) = numbers.get_mut(id as usize) {
-                *place = number(self.preorder.len());
+            if let Some(end) = starts.get_mut(node.parent.0 as usize) {
+                *end -= 1;
+                if let Some(place) = all.get_mut(*end as usize) {
+                    *place = Callee {
+                        stack,
+                        step: *step,
+                        inlined: number(inlined.len()),
+                    };
+                }
             }
-            self.preorder.push(PreorderNode {
-                depth,
-                step: node.step,
-            });
-            let mut callees = Vec::new();
-            let mut callee = node.first_callee;
-            while let Some(node) = self.nodes.get(callee as usize).filter(|_| callee != 0) {
-                callees.push((node.step, callee));
-                callee = node.next;
-            }
-            callees.sort_unstable();
-            let callees = callees.into_iter().rev();
-            waiting.extend(callees.map(|(_, callee)| (callee, depth + 1)));
         }
-        self.numbers = numbers;
+        Callees { starts, all }
     }
 
-    /// All nodes except the root, each after its caller.
-    pub(super) fn preorder(&self) -> &[PreorderNode] {
-        self.preorder.get(1..).unwrap_or_default()
+    fn of(&self, stack: StackId) -> &[Callee] {
+        part(&self.all, &self.starts, stack.0)
+    }
+}
+
+/// A part of a list of parts that begin at `starts`.
+fn part<'a, T>(all: &'a [T], starts: &[u32], index: u32) -> &'a [T] {
+    let bounds = starts.get(index as usize..).and_then(<[u32]>::first_chunk);
+    let range = bounds.map_or(0..0, |&[start, end]| start as usize..end as usize);
+    all.get(range).unwrap_or_default()
+}
+
+/// The steps of frames.
+struct FrameSteps {
+    /// All different ones, sorted.
+    distinct: Vec<StackStep>,
+    /// For each frame, where its steps begin; last, where the last ones end.
+    starts: Vec<u32>,
+    /// The numbers of the steps of each frame, the innermost first.
+    numbers: Vec<u32>,
+}
+
+impl FrameSteps {
+    fn new(view: &View<'_>, line_of: impl Fn(&FrameLine) -> u32) -> FrameSteps {
+        let (mut all, mut starts) = (Vec::new(), vec![0]);
+        for (id, frame) in (0..).map(FrameId).zip(view.named.profile.frames()) {
+            let mark = FrameCertainty::from_evidence(frame.evidence);
+            let steps = view.named.lines_of(id).iter().map(|line| StackStep {
+                function: line.function.0,
+                mark,
+                is_inlined: line.is_inlined,
+                line: line_of(line),
+            });
+            all.extend(steps);
+            starts.push(number(all.len()));
+        }
+        let mut distinct = all.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let number_of = |step| number(distinct.binary_search(step).unwrap_or_default());
+        let numbers = all.iter().map(number_of).collect();
+        FrameSteps {
+            distinct,
+            starts,
+            numbers,
+        }
     }
 
-    /// The number of a stack's innermost node in preorder, from 1; 0 without a frame.
-    pub(super) fn number(&self, stack: StackId) -> u32 {
-        let node = self.innermost(stack) as usize;
-        self.numbers.get(node).copied().unwrap_or(0)
+    /// The numbers of a frame's steps, the innermost first.
+    fn of(&self, frame: FrameId) -> &[u32] {
+        part(&self.numbers, &self.starts, frame.0)
     }
 }

@@ -103,7 +103,7 @@ export function instructionWeights(profile, tree, fn, count) {
  */
 export function lineWeights(profile, tree, fn) {
   const size = profile.nodeCount + 1;
-  const weights = tree.base === profile ? tree.weights : new NodeWeights(profile, tree.samples, profile);
+  const weights = NodeWeights.of(profile, tree.samples, profile);
   const { last } = profile;
   /** @type {Map<number, LineWeight>} */
   const lines = new Map();

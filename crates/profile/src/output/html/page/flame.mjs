@@ -6,6 +6,8 @@ import { pathOf } from "./tree.mjs";
 /** @typedef {import("./tree.mjs").Tree} Tree */
 
 const ROW_HEIGHT_PX = 18;
+/** Wider boxes have a border. */
+const BORDER_FROM_PX = 3;
 /** The greatest number of boxes that are laid out. */
 const MAX_BOXES = 100_000;
 
@@ -87,6 +89,7 @@ export class Graph {
     this.rows = [[{ node: 0, depth: 0, x: 0, width }]];
     path.forEach((node, n) => this.rows.push([{ node, depth: n + 1, x: 0, width }]));
     const scale = width / (tree.total(zoom) || 1);
+    const isByTime = tree.start(zoom) !== null;
     const zoomStart = tree.start(zoom) ?? 0;
     let count = 0;
     for (let depth = path.length; depth < this.rows.length && count < MAX_BOXES; depth++) {
@@ -94,12 +97,11 @@ export class Graph {
       const row = [];
       for (const box of this.rows[depth]) {
         // Less than a pixel is not followed, except by time, where these are the stacks.
-        if (box.width < 1 && tree.start(box.node) === null) continue;
+        if (box.width < 1 && !isByTime) continue;
         let x = box.x;
         for (const node of tree.children(box.node)) {
-          const start = tree.start(node);
           const width = tree.total(node) * scale;
-          if (start !== null) x = (start - zoomStart) * scale;
+          if (isByTime) x = ((tree.start(node) ?? 0) - zoomStart) * scale;
           else if (width < 0.5) break;
           if (width >= 0.5) row.push({ node, depth: depth + 1, x, width });
           x += width;
@@ -137,8 +139,83 @@ export class Graph {
     for (const row of this.rows) {
       const top = row.length > 0 ? this.top(row[0].depth) : 0;
       if (top < -ROW_HEIGHT_PX || top > height) continue;
-      for (const box of row) this.drawBox(context, box, top, style);
+      this.drawRow(context, row, top, style);
     }
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {Box[]} row
+   * @param {number} top
+   * @param {CSSStyleDeclaration} style
+   */
+  drawRow(context, row, top, style) {
+    /**
+     * Boxes in a row that look the same, without a border between them: one rectangle. By time there can be thousands.
+     * @type {Box[]}
+     */
+    let same = [];
+    let [start, end, look] = [0, 0, ""];
+    const drawSame = () => {
+      if (same.length > 0) this.fill(context, look, start, top, end - start);
+      for (const box of same) this.drawMarks(context, box, top);
+      same = [];
+    };
+    for (const box of row) {
+      const isAlone = box.width > BORDER_FROM_PX || box.node === this.cursor || box.node === this.hovered;
+      const own = this.look(box);
+      if (isAlone || own !== look || Math.abs(box.x - end) > 0.01) drawSame();
+      if (isAlone) {
+        this.drawBox(context, box, top, style, own);
+        continue;
+      }
+      if (same.length === 0) [start, look] = [box.x, own];
+      end = box.x + this.visibleWidth(box);
+      same.push(box);
+    }
+    drawSame();
+    context.globalAlpha = 1;
+  }
+
+  /**
+   * How a box looks: its colour, and its opacity behind a space.
+   * @param {Box} box
+   */
+  look(box) {
+    if (!this.content || box.node === 0) return "#bbbbbb 1";
+    const { tree, kind, hue, isFound } = this.content;
+    const fn = tree.fn(box.node);
+    const changed = this.changeOf(box);
+    const fill = changed !== null ? changeColour(changed) : colour(kind(fn), hue(fn), tree.isInlined(box.node));
+    return `${fill} ${isFound !== null && !isFound(fn) ? 0.3 : 1}`;
+  }
+
+  /**
+   * By how much the share of a box has changed; null where that is not shown.
+   * @param {Box} box
+   */
+  changeOf(box) {
+    const { tree, change } = /** @type {GraphContent} */ (this.content);
+    return change && !tree.start(box.node) ? change(box.node) : null;
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {string} look
+   * @param {number} x
+   * @param {number} top
+   * @param {number} width
+   */
+  fill(context, look, x, top, width) {
+    const at = look.lastIndexOf(" ");
+    context.globalAlpha = Number(look.slice(at + 1));
+    context.fillStyle = look.slice(0, at);
+    context.fillRect(x, top, width, ROW_HEIGHT_PX - 1);
+  }
+
+  /** @param {Box} box */
+  visibleWidth(box) {
+    return Math.max(box.width - (box.width > BORDER_FROM_PX ? 1 : 0), 0.5);
   }
 
   /**
@@ -146,21 +223,14 @@ export class Graph {
    * @param {Box} box
    * @param {number} top
    * @param {CSSStyleDeclaration} style
+   * @param {string} look
    */
-  drawBox(context, box, top, style) {
+  drawBox(context, box, top, style, look) {
     if (!this.content) return;
-    const { tree, label, kind, hue, isFound, change } = this.content;
-    const changed = change && !tree.start(box.node) ? change(box.node) : null;
-    const fn = tree.fn(box.node);
-    const isRoot = box.node === 0;
-    const width = Math.max(box.width - (box.width > 3 ? 1 : 0), 0.5);
-    const isOther = isFound !== null && !isRoot && !isFound(fn);
-    context.globalAlpha = isOther ? 0.3 : 1;
-    if (isRoot) context.fillStyle = "#bbbbbb";
-    else if (changed !== null) context.fillStyle = changeColour(changed);
-    else context.fillStyle = colour(kind(fn), hue(fn), tree.isInlined(box.node));
-    context.fillRect(box.x, top, width, ROW_HEIGHT_PX - 1);
-    this.drawMarks(context, box, top, width);
+    const { tree, label } = this.content;
+    const width = this.visibleWidth(box);
+    this.fill(context, look, box.x, top, width);
+    this.drawMarks(context, box, top);
     if (box.node === this.cursor || box.node === this.hovered) {
       context.strokeStyle = style.color;
       context.lineWidth = box.node === this.cursor ? 2 : 1;
@@ -168,13 +238,13 @@ export class Graph {
     }
     if (box.width < 24) return;
     context.fillStyle = "#111111";
+    const changed = this.changeOf(box);
     const sign = changed === null || Math.abs(changed) < 0.005 ? "" : changed > 0 ? "▲ " : "▼ ";
-    const text = isRoot ? "all" : sign + (tree.isInlined(box.node) ? "↳ " : "") + label(fn);
+    const text = box.node === 0 ? "all" : sign + (tree.isInlined(box.node) ? "↳ " : "") + label(tree.fn(box.node));
     this.letterWidth ||= context.measureText("the quick brown fox jumps over").width / 30;
     const room = Math.max(Math.floor((width - 8) / this.letterWidth), 2);
     const shown = text.length <= room ? text : `${text.slice(0, room - 1)}…`;
     context.fillText(shown, box.x + 4, top + ROW_HEIGHT_PX / 2, width - 6);
-    context.globalAlpha = 1;
   }
 
   /**
@@ -182,11 +252,11 @@ export class Graph {
    * @param {CanvasRenderingContext2D} context
    * @param {Box} box
    * @param {number} top
-   * @param {number} width
    */
-  drawMarks(context, box, top, width) {
+  drawMarks(context, box, top) {
     if (!this.content || box.node === 0) return;
     const { tree } = this.content;
+    const width = this.visibleWidth(box);
     const total = tree.total(box.node) || 1;
     const spliced = (width * tree.spliced(box.node)) / total;
     const guessed = (width * tree.guessed(box.node)) / total;

@@ -5,7 +5,9 @@ import { formatState, parseState } from "./state.mjs";
 import {
   CalleeTree,
   CallerTree,
+  NodeWeights,
   TimeTree,
+  Work,
   completeness,
   matcher,
   ofHeaviestThread,
@@ -22,6 +24,7 @@ import { decodeCode, instructionWeights, lineWeights, showInstructions, showSour
 
 /** @typedef {import("./state.mjs").State} State */
 /** @typedef {import("./tree.mjs").Tree} Tree */
+/** @typedef {{own: Float64Array, total: Float64Array}} Sums */
 
 /** Stacks that are deeper are shown with recursion collapsed, unless the address says otherwise. */
 const MAX_DEPTH = 500;
@@ -60,8 +63,9 @@ class Page {
       selection: "",
       samples: new Int32Array(0),
       tree: /** @type {CalleeTree | null} */ (null),
-      callers: /** @type {CallerTree | null} */ (null),
-      byTime: /** @type {{thread: number, tree: TimeTree} | null} */ (null),
+      callers: /** @type {Work<CallerTree> | null} */ (null),
+      byTime: /** @type {{thread: number, tree: Work<TimeTree>} | null} */ (null),
+      lists: /** @type {{function: Work<Sums>, module: Work<Sums>} | null} */ (null),
       before: /** @type {CalleeTree | null} */ (null),
       collapses: false,
     };
@@ -275,7 +279,7 @@ class Page {
       const collapses = recursion ?? profile.maxDepth > MAX_DEPTH;
       const tree = new CalleeTree(profile, samples, transforms, collapses);
       const before = this.treeBefore(collapses);
-      this.computed = { key, selection, samples, tree, callers: null, byTime: null, before, collapses };
+      this.computed = { key, selection, samples, tree, callers: null, byTime: null, lists: null, before, collapses };
     }
     return { ...this.computed, tree: /** @type {CalleeTree} */ (this.computed.tree) };
   }
@@ -294,7 +298,18 @@ class Page {
   /** The tree of callers. Nodes keep their numbers, which are in the address. */
   callerTree() {
     const { tree } = this.compute();
-    return (this.computed.callers ??= new CallerTree(tree, null));
+    return (this.computed.callers ??= new Work(CallerTree.steps(tree, null)));
+  }
+
+  /** The weights of functions and of modules. */
+  sums() {
+    const { profile } = this;
+    const { functions, modules } = profile.header;
+    const { tree } = this.compute();
+    return (this.computed.lists ??= {
+      function: new Work(tree.weightSteps(functions.length + modules.length, (fn) => fn)),
+      module: new Work(tree.weightSteps(modules.length, (fn) => profile.moduleOf(fn))),
+    });
   }
 
   /**
@@ -378,8 +393,8 @@ class Page {
     else if (state.view === "around") this.showAround(tree, found);
     else if (state.view === "source" || state.view === "code") this.showCode(tree);
     else if (state.view === "tree") {
-      const ofBefore = (/** @type {CalleeTree} */ before) => (state.callers ? new CallerTree(before, null) : before);
-      this.showTree("Stacks", state.callers ? this.callerTree() : tree, found, ofBefore);
+      const ofBefore = (/** @type {CalleeTree} */ before) => (state.callers ? CallerTree.of(before, null) : before);
+      this.showTree("Stacks", state.callers ? this.callerTree().finish() : tree, found, ofBefore);
     }
     else this.showGraph(tree, found);
     this.showSelected(null, null);
@@ -387,18 +402,34 @@ class Page {
     if (focused && !focused.isConnected) this.focusAgain(focused);
     measured("render", start);
     document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
-    this.prepareCollapsed();
+    this.prepare();
   }
 
-  /** Collapses recursion while the browser is idle: of a million paths, that takes longer than people wait for. */
-  prepareCollapsed() {
+  /** Makes trees that may be asked for next while the browser is idle: of a million paths, they take long. */
+  prepare() {
     const { tree } = this.compute();
-    window.requestIdleCallback?.((deadline) => {
-      while (deadline.timeRemaining() > IDLE_STEP_MS) {
-        if (tree !== this.computed.tree || tree.stepTowardsCollapsed()) return;
+    if (tree.total(0) === 0) return;
+    /** @type {Work<NodeWeights> | null} */
+    let collapsed = null;
+    /** @type {(() => Work<unknown>)[]} */
+    const works = [
+      () => this.sums().function,
+      () => this.callerTree(),
+      () => this.timeTree().tree,
+      () => this.sums().module,
+      () => tree.collapsed(),
+      () => (collapsed ??= new Work(NodeWeights.steps(this.profile, tree.samples, tree.collapsed().finish()))),
+    ];
+    const go = (/** @type {IdleDeadline} */ deadline) => {
+      while (works.length > 0 && deadline.timeRemaining() > IDLE_STEP_MS) {
+        if (tree !== this.computed.tree) return;
+        const work = works[0]();
+        if (work.result) works.shift();
+        else work.step();
       }
-      this.prepareCollapsed();
-    });
+      if (works.length > 0) window.requestIdleCallback(go);
+    };
+    window.requestIdleCallback?.(go);
   }
 
   /**
@@ -546,7 +577,7 @@ class Page {
    */
   showList(tree, found) {
     const { profile, state } = this;
-    const { functions, modules } = profile.header;
+    const { modules } = profile.header;
     const { before, samples } = this.compute();
     if (before) return this.showChanges(tree, before, found);
     const usual = state.state === "off" && state.wait === "" ? "wait" : "function";
@@ -554,11 +585,7 @@ class Page {
     const listed = state.state === "on" && state.by === "wait" ? "function" : (state.by ?? usual);
     /** The names of what is listed; null for functions. */
     const names = { function: null, module: modules, wait: profile.header.waits }[listed];
-    const { own, total } = {
-      function: () => tree.weightsBy(functions.length + modules.length, (fn) => fn),
-      module: () => tree.weightsBy(modules.length, (fn) => profile.moduleOf(fn)),
-      wait: () => waitWeights(profile, samples),
-    }[listed]();
+    const { own, total } = listed === "wait" ? waitWeights(profile, samples) : this.sums()[listed].finish();
     const matches = matcher(state.search);
     /** @type {import("./tables.mjs").ListRow[]} */
     const rows = [];
@@ -669,7 +696,7 @@ class Page {
     }
     this.view.append(element("h2", "Callers"));
     const idBefore = this.functionsBefore[id] ?? -1;
-    this.showTree("Callers", new CallerTree(tree, id), found, (before) => new CallerTree(before, idBefore));
+    this.showTree("Callers", CallerTree.of(tree, id), found, (before) => CallerTree.of(before, idBefore));
     this.view.append(element("h2", "Callees"));
     this.showTree("Callees", tree.focused(id), found, (before) => before.focused(idBefore));
   }
@@ -718,9 +745,9 @@ class Page {
       const byTime = this.timeTree();
       const what = "gaps between samples are left out. The time line selects another thread.";
       this.view.append(element("p", `${profile.threadName(byTime.thread)}, ${what}`));
-      tree = byTime.tree;
+      tree = byTime.tree.finish();
     }
-    else if (state.callers) tree = this.callerTree();
+    else if (state.callers) tree = this.callerTree().finish();
     const isMerged = state.view !== "time";
     const graph = new Graph(
       this.view,
@@ -735,7 +762,7 @@ class Page {
       kind: (fn) => profile.kindOf(fn),
       hue: (fn) => (fn < 0 ? 0 : profile.moduleOf(fn)),
       isFound: found,
-      change: isMerged ? this.changes(tree, (before) => (state.callers ? new CallerTree(before, null) : before)) : null,
+      change: isMerged ? this.changes(tree, (before) => (state.callers ? CallerTree.of(before, null) : before)) : null,
     });
     this.graph = graph;
   }
@@ -746,7 +773,7 @@ class Page {
     const { tree, samples } = this.compute();
     if (!this.computed.byTime) {
       const { thread, samples: own } = ofHeaviestThread(profile, samples);
-      this.computed.byTime = { thread, tree: new TimeTree(profile, tree, own, TIME_COLUMNS) };
+      this.computed.byTime = { thread, tree: new Work(TimeTree.steps(profile, tree, own, TIME_COLUMNS)) };
     }
     return this.computed.byTime;
   }

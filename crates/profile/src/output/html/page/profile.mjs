@@ -5,6 +5,7 @@
  * @typedef {{name: string, tid: number, process: string, pid: number}} PageThread
  * @typedef {{reason: string, is_root: boolean, has_user_stack: boolean}} PageEnd
  * @typedef {{name: string, count: number, is_signed: boolean, bytes: number}} PageColumn
+ * @typedef {Float64Array | Int32Array | Uint8Array} Numbers
  * @typedef {object} PageHeader
  * @property {number} version
  * @property {string} title
@@ -37,13 +38,14 @@ const WAIT_SHIFT = 6;
 export class Profile {
   /**
    * @param {PageHeader} header
-   * @param {Map<string, Float64Array | Int32Array>} columns
+   * @param {Map<string, Numbers>} columns
    */
   constructor(header, columns) {
     const column = (/** @type {string} */ name) => columns.get(name) ?? new Int32Array(0);
     this.header = header;
     const depths = column("node.depth");
-    const functions = column("node.function");
+    const numbers = column("node.callee");
+    const added = column("callee.function");
     const flags = column("node.flags");
     /** The number of nodes. They are numbered from 1; 0 is the root. */
     this.nodeCount = depths.length;
@@ -63,28 +65,39 @@ export class Profile {
      * @type {number[]}
      */
     this.outermost = [];
+    const { parent, fn, last, pathFlags } = this;
+    /**
+     * The callees of each function, and last those of none: nodes are numbered by them.
+     * @type {number[][]}
+     */
+    const callees = Array.from({ length: header.functions.length + 1 }, () => []);
+    const outermost = callees[header.functions.length];
+    /** The last node by depth. */
     const path = [0];
-    let open = 0;
+    let [open, next] = [0, 0];
     for (let n = 1; n <= this.nodeCount; n++) {
       const depth = depths[n - 1];
-      for (; open >= depth; open--) this.last[path[open]] = n - 1;
+      for (; open >= depth; open--) last[path[open]] = n - 1;
       open = depth;
-      const parent = path[depth - 1];
+      const caller = path[depth - 1];
       path[depth] = n;
-      this.parent[n] = parent;
-      this.fn[n] = functions[n - 1];
-      this.flags[n] = flags[n - 1];
-      this.pathFlags[n] = this.pathFlags[parent] | flags[n - 1];
+      parent[n] = caller;
+      pathFlags[n] = pathFlags[caller] | flags[n - 1];
+      const known = caller === 0 ? outermost : callees[fn[caller]];
+      const number = numbers[n - 1];
+      fn[n] = number === 0 ? added[next++] : known[number - 1];
+      if (number === 0) known.push(fn[n]);
       if (depth > this.maxDepth) this.maxDepth = depth;
       if (depth === 1) this.outermost.push(n);
     }
-    for (; open >= 0; open--) this.last[path[open]] = this.nodeCount;
+    for (; open >= 0; open--) last[path[open]] = this.nodeCount;
+    this.flags.set(flags, 1);
     /** Of each sample. */
-    this.node = Int32Array.from(column("sample.node"));
+    this.node = new Int32Array(column("sample.node"));
     this.time = column("sample.time");
     this.weight = column("sample.weight");
-    this.cpu = Int32Array.from(column("sample.cpu"));
-    this.state = Uint16Array.from(column("sample.state"));
+    this.cpu = new Int32Array(column("sample.cpu"));
+    this.state = new Uint16Array(column("sample.state"));
     /** The line of each node, from its function's first one on; empty if none is known. */
     const lines = column("node.line");
     this.line = new Int32Array(lines.length > 0 ? this.nodeCount + 1 : 0);
@@ -100,9 +113,12 @@ export class Profile {
       this.thread.fill(thread, start, start + count);
       this.threadStart.push(start + count);
     });
+    /** @type {Map<number, number>} */
+    const lanes = new Map();
+    for (let n = 0; n < this.sampleCount; n++) if (!lanes.has(this.cpu[n])) lanes.set(this.cpu[n], 0);
     /** The processors, ascending. */
-    this.cpus = [...new Set(this.cpu)].sort((a, b) => a - b);
-    const lanes = new Map(this.cpus.map((cpu, lane) => [cpu, lane]));
+    this.cpus = [...lanes.keys()].sort((a, b) => a - b);
+    this.cpus.forEach((cpu, lane) => lanes.set(cpu, lane));
     /** The index of each sample's processor among them. */
     this.cpuLane = this.cpu.map((cpu) => lanes.get(cpu) ?? 0);
     // Whether there are samples on and off a CPU, and when they begin and end, in microseconds.
@@ -225,13 +241,24 @@ export function measured(step, start) {
 }
 
 /**
+ * @param {string} base64
+ * @returns {Uint8Array}
+ */
+function fromBase64(base64) {
+  // @ts-ignore: browsers have it since 2025.
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let n = 0; n < text.length; n++) bytes[n] = text.charCodeAt(n);
+  return bytes;
+}
+
+/**
  * The bytes of an element.
  * @param {string} base64
  */
 export async function inflated(base64) {
-  const text = atob(base64);
-  const packed = new Uint8Array(text.length);
-  for (let n = 0; n < text.length; n++) packed[n] = text.charCodeAt(n);
+  const packed = fromBase64(base64);
   // @ts-ignore: TypeScript has it from 5.1 on.
   const inflate = new DecompressionStream("deflate");
   const stream = new Blob([packed]).stream().pipeThrough(inflate);
@@ -253,42 +280,17 @@ export async function decode(base64) {
   if (header.version !== 2) throw new Error(`the data has version ${header.version}`);
   const decoding = performance.now();
   let at = 4 + headerBytes;
-  /** @type {Map<string, Float64Array | Int32Array>} */
+  /** @type {Map<string, Numbers>} */
   const columns = new Map();
   for (const column of header.columns) {
-    columns.set(column.name, numbers(bytes.subarray(at, at + column.bytes), column));
+    const isLarge = column.name === "sample.time" || column.name === "sample.weight";
+    const decoded = (isLarge ? largeNumbers : numbers)(bytes.subarray(at, at + column.bytes), column);
+    columns.set(column.name, decoded);
     at += column.bytes;
   }
-  columns.set("node.function", functionsOfNodes(columns, header.functions.length));
   const profile = new Profile(header, columns);
   measured("decode", decoding);
   return profile;
-}
-
-/**
- * The functions of nodes, which are numbered as callees of their callers' functions.
- * @param {Map<string, Float64Array | Int32Array>} columns
- * @param {number} count The number of functions.
- */
-function functionsOfNodes(columns, count) {
-  const column = (/** @type {string} */ name) => columns.get(name) ?? new Int32Array(0);
-  const [depths, numbers, added] = [column("node.depth"), column("node.callee"), column("callee.function")];
-  /**
-   * The callees of each function, and last those of none.
-   * @type {number[][]}
-   */
-  const callees = Array.from({ length: count + 1 }, () => []);
-  const path = [count];
-  const functions = new Int32Array(numbers.length);
-  let next = 0;
-  for (let n = 0; n < numbers.length; n++) {
-    const of = callees[path[depths[n] - 1]];
-    if (numbers[n] === 0) of.push(added[next++]);
-    const fn = numbers[n] === 0 ? of[of.length - 1] : of[numbers[n] - 1];
-    functions[n] = fn;
-    path[depths[n]] = fn;
-  }
-  return functions;
 }
 
 /**
@@ -302,27 +304,46 @@ export function escaped(text) {
 }
 
 /**
- * Decodes a column.
+ * Decodes a column of numbers that fit 32 bits.
  * @param {Uint8Array} bytes
  * @param {PageColumn} column
  */
-function numbers(bytes, column) {
-  const isLarge = column.name === "sample.time" || column.name === "sample.weight";
-  const all = isLarge ? new Float64Array(column.count) : new Int32Array(column.count);
+function numbers(bytes, { count, is_signed }) {
+  // Each has one byte.
+  if (bytes.length === count && !is_signed) return bytes;
+  const all = new Int32Array(count);
   let at = 0;
   let previous = 0;
-  for (let n = 0; n < column.count; n++) {
+  for (let n = 0; n < count; n++) {
     let byte = bytes[at++];
     let value = byte & 0x7f;
-    // Numbers can have more bits than JavaScript's bitwise operations.
+    for (let shift = 7; byte > 0x7f; shift += 7) {
+      byte = bytes[at++];
+      value |= (byte & 0x7f) << shift;
+    }
+    if (is_signed) value = previous = (previous + ((value >>> 1) ^ -(value & 1))) | 0;
+    all[n] = value;
+  }
+  return all;
+}
+
+/**
+ * Decodes a column of numbers that may have more bits than JavaScript's bitwise operations.
+ * @param {Uint8Array} bytes
+ * @param {PageColumn} column
+ */
+function largeNumbers(bytes, { count, is_signed }) {
+  const all = new Float64Array(count);
+  let at = 0;
+  let previous = 0;
+  for (let n = 0; n < count; n++) {
+    let byte = bytes[at++];
+    let value = byte & 0x7f;
     for (let factor = 128; byte > 0x7f; factor *= 128) {
       byte = bytes[at++];
       value += (byte & 0x7f) * factor;
     }
-    if (column.is_signed) {
-      previous += value % 2 === 0 ? value / 2 : -(value + 1) / 2;
-      value = previous;
-    }
+    if (is_signed) value = previous += value % 2 === 0 ? value / 2 : -(value + 1) / 2;
     all[n] = value;
   }
   return all;

@@ -7,7 +7,7 @@ import { changeColour, changeText } from "./difference.mjs";
 /** The most rows of a table: a search finds the others. */
 const MAX_ROWS = 500;
 /** The rows that are made at once: more than a window shows. The others follow. */
-const ROWS_AT_ONCE = 100;
+const ROWS_AT_ONCE = 50;
 const ROWS_PAUSE_MS = 50;
 /** The most rows that open by themselves. */
 const MAX_OPEN_ROWS = 40;
@@ -40,17 +40,18 @@ export function button(text, click) {
 }
 
 /**
- * Fills a table.
+ * Adds rows to a table, as long as it is in the page.
  * @template Row
  * @param {HTMLTableSectionElement} body
  * @param {Row[]} rows
- * @param {(line: HTMLTableRowElement, row: Row) => void} fill
+ * @param {(some: Row[]) => void} add
  */
-function addRows(body, rows, fill) {
+function addRows(body, rows, add) {
   const count = Math.min(rows.length, MAX_ROWS);
   let at = 0;
   const more = () => {
-    for (const end = Math.min(at + ROWS_AT_ONCE, count); at < end; at++) fill(body.insertRow(), rows[at]);
+    add(rows.slice(at, Math.min(at + ROWS_AT_ONCE, count)));
+    at += ROWS_AT_ONCE;
     if (at < count) setTimeout(() => body.isConnected && more(), ROWS_PAUSE_MS);
   };
   more();
@@ -92,14 +93,15 @@ export function showList(parent, rows, options) {
     head.append(cell);
   }
   const body = table.createTBody();
-  addRows(body, rows, (line, row) => {
+  const fill = (/** @type {HTMLTableRowElement} */ line, /** @type {ListRow} */ row) => {
     line.classList.toggle("selected", row.id === options.selected);
     line.append(element("td", options.share(row.own), "number"), element("td", options.share(row.total), "number"));
     const name = element("td");
     name.append(button(row.name, () => options.onSelect(row.id)));
     line.append(name);
     if (options.hasModules) line.append(element("td", row.module));
-  });
+  };
+  addRows(body, rows, (some) => some.forEach((row) => fill(body.insertRow(), row)));
   parent.append(table);
   if (rows.length > MAX_ROWS) {
     parent.append(element("p", `${MAX_ROWS} of ${rows.length}: a search finds the others.`));
@@ -139,7 +141,7 @@ export function showChanges(parent, rows, options) {
     head.append(cell);
   }
   const body = table.createTBody();
-  addRows(body, rows, (line, row) => {
+  const fill = (/** @type {HTMLTableRowElement} */ line, /** @type {ChangeRow} */ row) => {
     line.classList.toggle("selected", row.id >= 0 && row.id === options.selected);
     for (const [before, after] of [row.own, row.total]) {
       const change = element("td", changeText(after - before), "number change");
@@ -150,7 +152,8 @@ export function showChanges(parent, rows, options) {
     const name = element("td");
     name.append(row.id >= 0 ? button(row.name, () => options.onSelect(row.id)) : row.name);
     line.append(name, element("td", row.module));
-  });
+  };
+  addRows(body, rows, (some) => some.forEach((row) => fill(body.insertRow(), row)));
   const box = element("div", undefined, "wide");
   box.append(table);
   parent.append(box);
@@ -221,19 +224,33 @@ export function showTree(parent, tree, options) {
   };
   const levelOf = (/** @type {Element} */ row) => Number(row.getAttribute("aria-level"));
   const nodeOf = (/** @type {HTMLElement} */ row) => Number(row.dataset.node);
+  /**
+   * The children of rows that are open.
+   * @type {WeakMap<HTMLElement, number[]>}
+   */
+  const opened = new WeakMap();
   /** @param {HTMLElement} row */
   const open = (row) => {
     if (row.getAttribute("aria-expanded") !== "false") return;
     row.setAttribute("aria-expanded", "true");
     const toggle = row.querySelector(".toggle");
     if (toggle) toggle.textContent = "▾ ";
-    const children = Array.from(tree.children(nodeOf(row))).slice(0, MAX_ROWS);
-    row.after(...children.map((child) => makeRow(child, levelOf(row) + 1)));
+    const children = Array.from(tree.children(nodeOf(row)));
+    opened.set(row, children);
+    /** @type {Element} */
+    let last = row;
+    addRows(body, children, (some) => {
+      // It may have been closed since, and its children opened.
+      if (opened.get(row) !== children) return;
+      while (last.nextElementSibling && levelOf(last.nextElementSibling) > levelOf(row)) last = last.nextElementSibling;
+      last.after(...some.map((child) => makeRow(child, levelOf(row) + 1)));
+    });
   };
   /** @param {HTMLElement} row */
   const close = (row) => {
     if (row.getAttribute("aria-expanded") !== "true") return;
     row.setAttribute("aria-expanded", "false");
+    opened.delete(row);
     const toggle = row.querySelector(".toggle");
     if (toggle) toggle.textContent = "▸ ";
     while (row.nextElementSibling && levelOf(row.nextElementSibling) > levelOf(row)) row.nextElementSibling.remove();
@@ -278,7 +295,7 @@ export function showTree(parent, tree, options) {
     if (to) select(/** @type {HTMLElement} */ (to));
   });
 
-  body.append(...Array.from(tree.children(0)).slice(0, MAX_ROWS).map((node) => makeRow(node, 1)));
+  addRows(body, Array.from(tree.children(0)), (some) => body.append(...some.map((node) => makeRow(node, 1))));
   // Opens the heaviest path, as far as most of the weight goes the same way.
   let row = body.rows[0];
   for (let n = 0; row && n < MAX_OPEN_ROWS; n++) {

@@ -32,7 +32,7 @@ export function select(profile, state) {
 
 /**
  * The first of ascending numbers that is not below a limit.
- * @param {Int32Array | Float64Array} numbers
+ * @param {import("./profile.mjs").Numbers} numbers
  * @param {number} limit
  * @param {number} first
  * @param {number} end
@@ -106,8 +106,34 @@ export function waitWeights(profile, samples) {
  * @property {Int32Array | null} map The node of each node of the profile; null if it is the same.
  */
 
-/** How many nodes are looked at in a step of work that can wait: some milliseconds. */
+/** How many nodes or samples are looked at in a step of work that can wait: some milliseconds. */
 const STEP_NODES = 1 << 17;
+/** How many times of a graph by time are looked at. */
+const STEP_COLUMNS = 100;
+
+/**
+ * Work in steps: done while the browser is idle, or at once when its result is needed.
+ * @template T
+ */
+export class Work {
+  /** @param {Generator<undefined, T>} steps */
+  constructor(steps) {
+    this.steps = steps;
+    /** @type {T | null} */
+    this.result = null;
+  }
+
+  /** Does a step; after the last one, nothing. */
+  step() {
+    this.result ??= this.steps.next().value ?? null;
+  }
+
+  /** Does the rest. */
+  finish() {
+    while (this.result === null) this.step();
+    return this.result;
+  }
+}
 
 /**
  * A function of a path and what is below it is as often there as it is called. Without recursion, it is there once:
@@ -240,106 +266,84 @@ function* withoutRecursion(profile, shown, ranges) {
     work.place(n, Math.min(n + STEP_NODES, size));
     yield;
   }
-  sampleOrder(profile, work.nodes);
   return work.nodes;
-}
-
-/**
- * The samples of a profile in the order of their nodes: those below a node are in a row.
- * @typedef {object} SampleOrder
- * @property {Int32Array} samples
- * @property {Int32Array} nodes
- * @property {Float64Array} weights
- * @property {Int32Array} start For each node, the number of samples before it; last, of all.
- */
-
-/** @type {WeakMap<Nodes, SampleOrder>} */
-const sampleOrders = new WeakMap();
-
-/**
- * @param {Profile} profile
- * @param {Nodes} base
- * @returns {SampleOrder}
- */
-function sampleOrder(profile, base) {
-  const known = sampleOrders.get(base);
-  if (known) return known;
-  const { map } = base;
-  // From an order that is nearly the same: distant memory is slow.
-  const near = map ? sampleOrder(profile, profile) : { samples: Int32Array.from(profile.node.keys()), nodes: profile.node };
-  const [samples, nodes] = sorted(near.samples, map ? mapped(near.nodes, map) : near.nodes, base.parent.length);
-  const weights = new Float64Array(samples.length);
-  const start = new Int32Array(base.parent.length + 1);
-  for (let n = 0; n < samples.length; n++) {
-    weights[n] = profile.weight[samples[n]];
-    start[nodes[n] + 1] += 1;
-  }
-  for (let n = 1; n < start.length; n++) start[n] += start[n - 1];
-  const order = { samples, nodes, weights, start };
-  sampleOrders.set(base, order);
-  return order;
-}
-
-/**
- * @param {Int32Array} numbers
- * @param {Int32Array} map
- */
-function mapped(numbers, map) {
-  const all = new Int32Array(numbers.length);
-  for (let n = 0; n < numbers.length; n++) all[n] = map[numbers[n]];
-  return all;
-}
-
-/** The bits of a digit that numbers are sorted by. */
-const DIGIT_BITS = 11;
-
-/**
- * Values by the order of their keys, and these: sorted by each digit, the lowest first. Does not change its input.
- * @param {Int32Array} values
- * @param {Int32Array} keys Not negative.
- * @param {number} limit They are below it.
- */
-function sorted(values, keys, limit) {
-  const count = keys.length;
-  const mask = (1 << DIGIT_BITS) - 1;
-  for (let shift = 0; shift === 0 || limit >> shift > 0; shift += DIGIT_BITS) {
-    const next = new Int32Array(mask + 2);
-    for (let n = 0; n < count; n++) next[((keys[n] >> shift) & mask) + 1] += 1;
-    for (let digit = 1; digit <= mask; digit++) next[digit] += next[digit - 1];
-    const [sortedValues, sortedKeys] = [new Int32Array(count), new Int32Array(count)];
-    for (let n = 0; n < count; n++) {
-      const to = next[(keys[n] >> shift) & mask]++;
-      sortedValues[to] = values[n];
-      sortedKeys[to] = keys[n];
-    }
-    [values, keys] = [sortedValues, sortedKeys];
-  }
-  return [values, keys];
 }
 
 /** The weights of some samples, by node. */
 export class NodeWeights {
   /**
+   * @param {Int32Array} samples
+   * @param {Nodes} nodes
+   * @param {Float64Array} before Zeros.
+   */
+  constructor(samples, nodes, before) {
+    this.samples = samples;
+    this.last = nodes.last;
+    this.map = nodes.map;
+    /** The weight of the samples at all nodes before each one, in preorder; last at all nodes. */
+    this.before = before;
+    this.total = 0;
+  }
+
+  /**
+   * Sums the weights of samples. What was summed before for the same nodes is not used any more.
    * @param {Profile} profile
    * @param {Int32Array} samples
    * @param {Nodes} nodes
    */
-  constructor(profile, samples, nodes) {
-    const order = sampleOrder(profile, nodes);
-    const isSelected = new Uint8Array(profile.sampleCount);
-    for (let n = 0; n < samples.length; n++) isSelected[samples[n]] = 1;
-    this.nodes = nodes;
-    this.last = nodes.last;
-    this.order = order;
-    this.start = order.start;
-    /** The weight of all samples before each one of the order; last of all of them. */
-    this.before = new Float64Array(profile.sampleCount + 1);
-    let sum = 0;
-    for (let n = 0; n < profile.sampleCount; n++) {
-      if (isSelected[order.samples[n]] === 1) sum += order.weights[n];
-      this.before[n + 1] = sum;
+  static of(profile, samples, nodes) {
+    return new Work(NodeWeights.steps(profile, samples, nodes)).finish();
+  }
+
+  /**
+   * The same in steps.
+   * @param {Profile} profile
+   * @param {Int32Array} samples
+   * @param {Nodes} nodes
+   * @returns {Generator<undefined, NodeWeights>}
+   */
+  static *steps(profile, samples, nodes) {
+    const last = lastWeights.get(nodes);
+    if (last?.samples === samples) return last;
+    // For a million paths, new memory takes longer than the sums.
+    const before = last?.before.fill(0) ?? new Float64Array(nodes.parent.length + 1);
+    const made = new NodeWeights(samples, nodes, before);
+    for (let n = 0; n < samples.length; n += STEP_NODES) {
+      made.add(profile, n, Math.min(n + STEP_NODES, samples.length));
+      yield;
     }
-    this.total = sum;
+    for (let n = 0; n < before.length; n += STEP_NODES) {
+      made.sum(n, Math.min(n + STEP_NODES, before.length));
+      yield;
+    }
+    lastWeights.set(nodes, made);
+    return made;
+  }
+
+  /**
+   * Adds samples to their nodes.
+   * @param {Profile} profile
+   * @param {number} first
+   * @param {number} end
+   */
+  add({ node, weight }, first, end) {
+    const { samples, map, before } = this;
+    for (let n = first; n < end; n++) {
+      const at = node[samples[n]];
+      before[(map ? map[at] : at) + 1] += weight[samples[n]];
+    }
+  }
+
+  /**
+   * Adds up nodes.
+   * @param {number} first
+   * @param {number} end
+   */
+  sum(first, end) {
+    const { before } = this;
+    let { total } = this;
+    for (let n = first; n < end; n++) before[n] = total += before[n];
+    this.total = total;
   }
 
   /**
@@ -347,7 +351,7 @@ export class NodeWeights {
    * @param {number} n
    */
   own(n) {
-    return this.before[this.start[n + 1]] - this.before[this.start[n]];
+    return this.before[n + 1] - this.before[n];
   }
 
   /**
@@ -355,13 +359,13 @@ export class NodeWeights {
    * @param {number} n
    */
   below(n) {
-    return this.before[this.start[this.last[n] + 1]] - this.before[this.start[n]];
+    return this.before[this.last[n] + 1] - this.before[n];
   }
 }
 
 /**
- * The weights that were summed last of some samples: transforms mostly do not change them.
- * @type {WeakMap<Int32Array, NodeWeights>}
+ * The weights that were summed last.
+ * @type {WeakMap<Nodes, NodeWeights>}
  */
 const lastWeights = new WeakMap();
 
@@ -378,14 +382,42 @@ const lastWeights = new WeakMap();
  * @property {number[] | null} children Null if they are not made yet.
  */
 
+/** Nodes that have all numbers from 0: as a map, but faster. */
+class NodeList {
+  constructor() {
+    /** @type {GrowingNode[]} */
+    this.all = [];
+  }
+
+  get size() {
+    return this.all.length;
+  }
+
+  /** @param {number} node */
+  has(node) {
+    return node in this.all;
+  }
+
+  /** @param {number} node */
+  get(node) {
+    return this.all[node];
+  }
+
+  /**
+   * @param {number} node
+   * @param {GrowingNode} made
+   */
+  set(node, made) {
+    this.all[node] = made;
+  }
+}
+
 /** A tree that is made where it is looked at. */
 class GrowingTree {
-  constructor() {
-    /**
-     * By number.
-     * @type {Map<number, GrowingNode>}
-     */
-    this.nodes = new Map();
+  /** @param {Map<number, GrowingNode> | NodeList} nodes */
+  constructor(nodes) {
+    /** By number. */
+    this.nodes = nodes;
   }
 
   /**
@@ -453,7 +485,7 @@ class GrowingTree {
 
 /**
  * The paths without recursion that were made last of each profile, or are being made.
- * @type {WeakMap<Profile, {key: string, steps: Generator<undefined, Nodes>, nodes: Nodes | null}>}
+ * @type {WeakMap<Profile, {key: string, nodes: Work<Nodes>}>}
  */
 const lastCollapsed = new WeakMap();
 
@@ -470,7 +502,7 @@ export class CalleeTree extends GrowingTree {
    * @param {boolean} collapsesRecursion
    */
   constructor(profile, samples, transforms, collapsesRecursion) {
-    super();
+    super(new Map());
     this.profile = profile;
     /** For each function, what is shown for it. */
     this.shown = shownFunctions(profile, transforms);
@@ -489,17 +521,10 @@ export class CalleeTree extends GrowingTree {
     this.base = profile;
     this.transforms = JSON.stringify(transforms);
     if (collapsesRecursion) {
-      let nodes = null;
-      while (!nodes) nodes = this.stepTowardsCollapsed();
-      this.base = nodes;
+      this.base = this.collapsed().finish();
       this.ranges = [[1, this.base.parent.length - 1]];
     }
-    let weights = lastWeights.get(this.samples);
-    if (weights?.nodes !== this.base) {
-      weights = new NodeWeights(profile, this.samples, this.base);
-      lastWeights.set(this.samples, weights);
-    }
-    this.weights = weights;
+    this.weights = NodeWeights.of(profile, this.samples, this.base);
     /**
      * Whether each node of the base begins what is shown; null for all that have no caller.
      * @type {Uint8Array | null}
@@ -513,17 +538,17 @@ export class CalleeTree extends GrowingTree {
     const { header } = profile;
     /** For each function, its group while callees are grouped. */
     this.groups = new Int32Array(header.functions.length + header.modules.length).fill(-1);
-    this.begin(weights.total);
+    this.begin(this.weights.total);
   }
 
-  /** Does a step of the work for a tree without recursion, of which this is the other. Returns its nodes after the last. */
-  stepTowardsCollapsed() {
+  /** The nodes of the same tree without recursion. */
+  collapsed() {
     let last = lastCollapsed.get(this.profile);
     if (last?.key !== this.transforms) {
-      last = { key: this.transforms, steps: withoutRecursion(this.profile, this.shown, this.ranges), nodes: null };
+      last = { key: this.transforms, nodes: new Work(withoutRecursion(this.profile, this.shown, this.ranges)) };
       lastCollapsed.set(this.profile, last);
     }
-    return (last.nodes ??= last.steps.next().value ?? null);
+    return last.nodes;
   }
 
   /**
@@ -668,6 +693,16 @@ export class CalleeTree extends GrowingTree {
    * @param {(fn: number) => number} of
    */
   weightsBy(count, of) {
+    return new Work(this.weightSteps(count, of)).finish();
+  }
+
+  /**
+   * The same in steps.
+   * @param {number} count The number of values.
+   * @param {(fn: number) => number} of
+   * @returns {Generator<undefined, {own: Float64Array, total: Float64Array}>}
+   */
+  *weightSteps(count, of) {
     const own = new Float64Array(count);
     const total = new Float64Array(count);
     const { weights } = this;
@@ -677,8 +712,9 @@ export class CalleeTree extends GrowingTree {
     const near = values.includes(-1) ? new Int32Array(parent.length).fill(-1) : null;
     /** The last node below the outermost one with a value. */
     const until = new Int32Array(count).fill(-1);
-    for (const [first, end] of this.ranges) {
-      for (let n = first; n <= end; n++) {
+    /** Adds nodes. Returns the next one. */
+    const add = (/** @type {number} */ first, /** @type {number} */ n, /** @type {number} */ end) => {
+      for (; n < end; n++) {
         const weight = weights.below(n);
         if (weight === 0) {
           n = last[n];
@@ -692,6 +728,13 @@ export class CalleeTree extends GrowingTree {
           total[value] += weight;
           until[value] = last[n];
         }
+      }
+      return n;
+    };
+    for (const [first, end] of this.ranges) {
+      for (let n = first; n <= end; ) {
+        n = add(first, n, Math.min(n + STEP_NODES, end + 1));
+        if (n <= end) yield;
       }
     }
     return { own, total };
@@ -784,6 +827,11 @@ function shownFunctions(profile, transforms) {
  * @typedef {{nodes: Int32Array, weights: Float64Array}} Entries
  */
 
+/**
+ * Where the entries of a node are, and whether one has a caller.
+ * @typedef {{all: EntryGroups, group: number, hasCaller: boolean}} EntryPlace
+ */
+
 /** How many groups of entries are looked for one by one. */
 const MAX_SCANS = 3;
 
@@ -846,54 +894,179 @@ class EntryGroups {
   }
 }
 
+/** Makes nodes of a tree of callers: one for each function of entries. */
+class EntryGrouping {
+  /**
+   * @param {CallerTree} callers
+   * @param {Entries} entries
+   */
+  constructor(callers, entries) {
+    this.callers = callers;
+    this.entries = entries;
+    this.groupOf = new Int32Array(entries.nodes.length).fill(-1);
+    /**
+     * By group.
+     * @type {number[]}
+     */
+    this.functions = [];
+    this.counts = new Int32Array(0);
+    this.sums = { total: new Float64Array(0), spliced: new Float64Array(0), guessed: new Float64Array(0) };
+    /** The flags of all entries of each group. */
+    this.flags = new Uint8Array(0);
+    /** Whether one has a caller. */
+    this.hasCaller = new Uint8Array(0);
+  }
+
+  /**
+   * Finds the groups of some entries.
+   * @param {number} first
+   * @param {number} end
+   */
+  find(first, end) {
+    const { groupOf, functions } = this;
+    const { nodes } = this.entries;
+    const { groups, tree } = this.callers;
+    const { shown } = tree;
+    const { fn } = tree.base;
+    for (let n = first; n < end; n++) {
+      if (nodes[n] === 0) continue;
+      const function_ = shown[fn[nodes[n]]];
+      if (groups[function_] < 0) groups[function_] = functions.push(function_) - 1;
+      groupOf[n] = groups[function_];
+    }
+  }
+
+  /** Begins to sum, when all groups are found. */
+  begin() {
+    const { functions } = this;
+    const sums = () => new Float64Array(functions.length);
+    for (const fn of functions) this.callers.groups[fn] = -1;
+    this.counts = new Int32Array(functions.length);
+    this.sums = { total: sums(), spliced: sums(), guessed: sums() };
+    this.flags = new Uint8Array(functions.length);
+    this.hasCaller = new Uint8Array(functions.length);
+  }
+
+  /**
+   * Sums some entries.
+   * @param {number} first
+   * @param {number} end
+   */
+  sum(first, end) {
+    const { groupOf, counts, flags, hasCaller } = this;
+    const { total, spliced, guessed } = this.sums;
+    const { nodes, weights } = this.entries;
+    const { tree } = this.callers;
+    for (let n = first; n < end; n++) {
+      const group = groupOf[n];
+      if (group < 0) continue;
+      const weight = weights[n];
+      const flag = tree.base.flags[nodes[n]];
+      counts[group] += 1;
+      total[group] += weight;
+      flags[group] |= flag;
+      if (flag & SPLICED) spliced[group] += weight;
+      if (flag & GUESSED) guessed[group] += weight;
+      if (hasCaller[group] === 0 && tree.callerOf(nodes[n]) !== 0) hasCaller[group] = 1;
+    }
+  }
+
+  /**
+   * Makes the nodes: the greatest total first.
+   * @param {number} parent
+   */
+  end(parent) {
+    const { callers, functions, sums, flags, hasCaller } = this;
+    const all = new EntryGroups(this.entries, this.groupOf, this.counts);
+    const made = functions.map((fn, group) => {
+      const id = callers.add(parent, fn, { all, group, hasCaller: hasCaller[group] === 1 });
+      const [total, spliced, guessed] = [sums.total[group], sums.spliced[group], sums.guessed[group]];
+      Object.assign(callers.node(id), { total, spliced, guessed, isInlined: (flags[group] & INLINED) !== 0 });
+      return id;
+    });
+    return made.sort((a, b) => callers.total(b) - callers.total(a));
+  }
+}
+
 /**
  * The tree of callers: from the innermost functions, or from one function, to the root.
  * @implements {Tree}
  */
 export class CallerTree extends GrowingTree {
-  /**
-   * @param {CalleeTree} tree
-   * @param {number | null} fn
-   */
-  constructor(tree, fn) {
-    super();
+  /** @param {CalleeTree} tree */
+  constructor(tree) {
+    super(new NodeList());
     this.tree = tree;
     /** For each function, its group while entries are grouped. */
     this.groups = new Int32Array(tree.groups.length).fill(-1);
     /**
-     * By node: where its entries are, and whether one has a caller.
-     * @type {{all: EntryGroups, group: number, hasCaller: boolean}[]}
+     * By node.
+     * @type {EntryPlace[]}
      */
     this.places = [];
-    const entries = fn === null ? this.innermost() : this.callsOf(fn);
+  }
+
+  /**
+   * The tree from the innermost functions, or from one.
+   * @param {CalleeTree} tree
+   * @param {number | null} fn
+   */
+  static of(tree, fn) {
+    return new Work(CallerTree.steps(tree, fn)).finish();
+  }
+
+  /**
+   * The same in steps.
+   * @param {CalleeTree} tree
+   * @param {number | null} fn
+   * @returns {Generator<undefined, CallerTree>}
+   */
+  static *steps(tree, fn) {
+    const made = new CallerTree(tree);
+    const entries = fn === null ? yield* made.innermost() : made.callsOf(fn);
     const none = { nodes: new Int32Array(0), weights: new Float64Array(0) };
-    const root = this.add(-1, -1, new EntryGroups(none, new Int32Array(0), new Int32Array(1)), 0);
-    this.node(root).total = fn === null ? tree.total(0) : entries.weights.reduce((a, b) => a + b, 0);
-    this.node(root).children = this.group(root, entries);
+    const all = new EntryGroups(none, new Int32Array(0), new Int32Array(1));
+    const root = made.add(-1, -1, { all, group: 0, hasCaller: false });
+    made.node(root).total = fn === null ? tree.total(0) : entries.weights.reduce((a, b) => a + b, 0);
+    made.node(root).children = yield* made.group(root, entries);
+    return made;
   }
 
   /**
    * The nodes with a weight of their own, which counts for the caller if they are hidden.
-   * @returns {Entries}
+   * @returns {Generator<undefined, Entries>}
    */
-  innermost() {
-    const { tree } = this;
-    const { ranges, samples } = tree;
-    const { before, order, start } = tree.weights;
-    const hasHidden = tree.shown.includes(-1);
-    const [nodes, weights] = [new Int32Array(samples.length), new Float64Array(samples.length)];
+  *innermost() {
+    const { ranges, samples } = this.tree;
+    const entries = { nodes: new Int32Array(samples.length), weights: new Float64Array(samples.length) };
     let length = 0;
-    for (const [first, end] of ranges) {
-      for (let at = start[first]; at < start[end + 1]; ) {
-        const n = order.nodes[at];
-        const weight = before[start[n + 1]] - before[at];
-        at = start[n + 1];
-        if (weight === 0) continue;
-        nodes[length] = hasHidden ? tree.shownNode(n) : n;
-        weights[length++] = weight;
+    for (const [first, last] of ranges) {
+      for (let n = first; n <= last; n += STEP_NODES) {
+        length = this.findInnermost(entries, length, n, Math.min(n + STEP_NODES, last + 1));
+        yield;
       }
     }
-    return { nodes: nodes.subarray(0, length), weights: weights.subarray(0, length) };
+    return { nodes: entries.nodes.subarray(0, length), weights: entries.weights.subarray(0, length) };
+  }
+
+  /**
+   * Adds nodes with a weight of their own to entries. Returns how many there are then.
+   * @param {Entries} entries
+   * @param {number} length How many there are.
+   * @param {number} first
+   * @param {number} end
+   */
+  findInnermost({ nodes, weights }, length, first, end) {
+    const { tree } = this;
+    const { before } = tree.weights;
+    const hasHidden = tree.shown.includes(-1);
+    for (let n = first; n < end; n++) {
+      const weight = before[n + 1] - before[n];
+      if (weight === 0) continue;
+      nodes[length] = hasHidden ? tree.shownNode(n) : n;
+      weights[length++] = weight;
+    }
+    return length;
   }
 
   /**
@@ -909,57 +1082,32 @@ export class CallerTree extends GrowingTree {
   /**
    * @param {number} parent
    * @param {number} fn
-   * @param {EntryGroups} all
-   * @param {number} group
+   * @param {EntryPlace} place
    */
-  add(parent, fn, all, group) {
+  add(parent, fn, place) {
     this.make(this.places.length, fn, parent);
-    return this.places.push({ all, group, hasCaller: false }) - 1;
+    return this.places.push(place) - 1;
   }
 
   /**
    * Makes a node for each function of entries; those without a node (0) are left out.
    * @param {number} parent
    * @param {Entries} entries
+   * @returns {Generator<undefined, number[]>} The nodes.
    */
-  group(parent, entries) {
-    const { groups, tree } = this;
-    const { shown, base } = tree;
-    /** @type {number[]} */
-    const functions = [];
-    const groupOf = new Int32Array(entries.nodes.length).fill(-1);
-    for (let n = 0; n < groupOf.length; n++) {
-      if (entries.nodes[n] === 0) continue;
-      const fn = shown[base.fn[entries.nodes[n]]];
-      if (groups[fn] < 0) groups[fn] = functions.push(fn) - 1;
-      groupOf[n] = groups[fn];
+  *group(parent, entries) {
+    const grouping = new EntryGrouping(this, entries);
+    const count = entries.nodes.length;
+    for (let n = 0; n < count; n += STEP_NODES) {
+      grouping.find(n, Math.min(n + STEP_NODES, count));
+      if (n + STEP_NODES < count) yield;
     }
-    for (const fn of functions) groups[fn] = -1;
-    const counts = new Int32Array(functions.length);
-    const all = new EntryGroups(entries, groupOf, counts);
-    const first = this.places.length;
-    for (const [group, fn] of functions.entries()) this.add(parent, fn, all, group);
-    const sums = () => new Float64Array(functions.length);
-    const [total, spliced, guessed] = [sums(), sums(), sums()];
-    for (let n = 0; n < groupOf.length; n++) {
-      const group = groupOf[n];
-      if (group < 0) continue;
-      const weight = entries.weights[n];
-      const flag = base.flags[entries.nodes[n]];
-      counts[group] += 1;
-      total[group] += weight;
-      if (flag & SPLICED) spliced[group] += weight;
-      if (flag & GUESSED) guessed[group] += weight;
-      if (flag & INLINED) this.node(first + group).isInlined = true;
-      const place = this.places[first + group];
-      if (!place.hasCaller) place.hasCaller = tree.callerOf(entries.nodes[n]) !== 0;
+    grouping.begin();
+    for (let n = 0; n < count; n += STEP_NODES) {
+      grouping.sum(n, Math.min(n + STEP_NODES, count));
+      if (n + STEP_NODES < count) yield;
     }
-    const children = functions.map((_, group) => {
-      const sum = { total: total[group], spliced: spliced[group], guessed: guessed[group] };
-      Object.assign(this.node(first + group), sum);
-      return first + group;
-    });
-    return children.sort((a, b) => this.total(b) - this.total(a));
+    return grouping.end(parent);
   }
 
   /** @param {number} node */
@@ -976,7 +1124,7 @@ export class CallerTree extends GrowingTree {
       const { nodes, weights } = all.get(group);
       const callers = new Int32Array(nodes.length);
       for (let n = 0; n < nodes.length; n++) callers[n] = this.tree.callerOf(nodes[n]);
-      it.children = this.group(node, { nodes: callers, weights });
+      it.children = new Work(this.group(node, { nodes: callers, weights })).finish();
     }
     return it.children;
   }
@@ -995,52 +1143,80 @@ export class TimeTree extends GrowingTree {
    * @param {number} columns The number of times.
    */
   constructor(profile, tree, samples, columns) {
-    super();
+    super(new NodeList());
+    this.profile = profile;
+    this.tree = tree;
+    this.samples = samples;
+    this.columns = columns;
     /** When each sample ends. */
-    const ends = new Float64Array(samples.length);
+    this.ends = new Float64Array(samples.length);
     let length = 0;
     for (let n = 0; n < samples.length; n++) {
       const before = n > 0 ? profile.time[samples[n - 1]] : -Infinity;
       length += profile.time[samples[n]] - Math.max(profile.beginOf(samples[n]), before);
-      ends[n] = length;
+      this.ends[n] = length;
     }
-    const { base, shown } = tree;
-    this.add(-1, -1, 0).total = length;
+    this.add(-1, -1, 0).total = this.length = length;
     /**
      * The open nodes, by depth.
      * @type {number[]}
      */
-    const open = [0];
+    this.open = [0];
     /**
      * The nodes of the other tree's base.
      * @type {number[]}
      */
-    let path = [];
-    let at = 0;
-    let previous = -1;
+    this.path = [];
+    /** The sample of the last time. */
+    this.at = 0;
+    /** The sample whose path it is. */
+    this.previous = -1;
+  }
+
+  /**
+   * Makes the tree in steps.
+   * @param {Profile} profile
+   * @param {CalleeTree} tree
+   * @param {Int32Array} samples Of one thread, by time.
+   * @param {number} columns The number of times.
+   * @returns {Generator<undefined, TimeTree>}
+   */
+  static *steps(profile, tree, samples, columns) {
+    const made = new TimeTree(profile, tree, samples, columns);
     for (let column = 0; column < columns; column++) {
-      const begin = (length * column) / columns;
-      const end = (length * (column + 1)) / columns;
-      while (at + 1 < samples.length && ends[at] < (begin + end) / 2) at += 1;
-      if (at !== previous) path = tree.pathTo(profile.node[samples[at]]);
-      previous = at;
-      let depth = 0;
-      const isSame = (/** @type {number} */ n) => this.fn(open[n + 1]) === shown[base.fn[path[n]]];
-      while (depth < path.length && depth + 1 < open.length && isSame(depth)) depth += 1;
-      open.length = depth + 1;
-      for (; depth < path.length; depth++) {
-        const id = this.nodes.size;
-        this.add(open[depth], shown[base.fn[path[depth]]], begin).isInlined = (base.flags[path[depth]] & INLINED) !== 0;
-        this.node(open[depth]).children?.push(id);
-        open.push(id);
-      }
-      for (let n = 1; n < open.length; n++) {
-        const it = this.node(open[n]);
-        const flags = base.flags[path[n - 1]];
-        it.total = end - (it.start ?? 0);
-        if (flags & SPLICED) it.spliced += end - begin;
-        if (flags & GUESSED) it.guessed += end - begin;
-      }
+      if (column % STEP_COLUMNS === 0) yield;
+      made.addColumn(column);
+    }
+    return made;
+  }
+
+  /** @param {number} column */
+  addColumn(column) {
+    const { samples, ends, open, columns, length, profile } = this;
+    const { base, shown } = this.tree;
+    const begin = (length * column) / columns;
+    const end = (length * (column + 1)) / columns;
+    while (this.at + 1 < samples.length && ends[this.at] < (begin + end) / 2) this.at += 1;
+    if (this.at !== this.previous) this.path = this.tree.pathTo(profile.node[samples[this.at]]);
+    this.previous = this.at;
+    const { path } = this;
+    let depth = 0;
+    const { fn, flags } = base;
+    const isSame = (/** @type {number} */ n) => this.fn(open[n + 1]) === shown[fn[path[n]]];
+    while (depth < path.length && depth + 1 < open.length && isSame(depth)) depth += 1;
+    open.length = depth + 1;
+    for (; depth < path.length; depth++) {
+      const id = this.nodes.size;
+      this.add(open[depth], shown[fn[path[depth]]], begin).isInlined = (flags[path[depth]] & INLINED) !== 0;
+      this.node(open[depth]).children?.push(id);
+      open.push(id);
+    }
+    for (let n = 1; n < open.length; n++) {
+      const it = this.node(open[n]);
+      const flag = flags[path[n - 1]];
+      it.total = end - (it.start ?? 0);
+      if (flag & SPLICED) it.spliced += end - begin;
+      if (flag & GUESSED) it.guessed += end - begin;
     }
   }
 
