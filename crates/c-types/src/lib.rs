@@ -41,7 +41,6 @@ mod layout;
 mod link;
 mod merge;
 mod objdump;
-mod parallel;
 mod path;
 mod quirks;
 mod read;

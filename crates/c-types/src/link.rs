@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 use crate::archive::SHARED;
 use crate::graph::{Enumerator, Graph, TypeKind};
-use crate::parallel;
 use classes::TypeClasses;
 use emit::Emitter;
 use sharing::Choices;
@@ -152,7 +151,7 @@ pub fn link<'a>(units: &[LinkUnit<'a>], options: LinkOptions) -> LinkOutput<'a> 
     let all: Vec<usize> = (0..units.len()).collect();
     let choices = Choices::new(&classes, options.share, (&all, None));
     let differ = |unit| sharing::differences(&classes, &choices, (unit, None));
-    let statuses = parallel::map(all, options.threads, differ);
+    let statuses = unspool_parallel::map(all, options.threads, differ);
     let emitter = Emitter {
         units,
         classes: &classes,

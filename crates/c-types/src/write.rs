@@ -14,7 +14,6 @@ use crate::elf::ElfContext;
 use crate::graph::{Graph, Member, Type, TypeId, TypeKind, TypedSymbol};
 use crate::header::{CtfVersion, Flags, MAGIC};
 use crate::link::LinkOutput;
-use crate::parallel;
 use crate::record::{LARGE_STRUCT, kind};
 pub(crate) use names::CtfStrings;
 use names::SymbolOrder;
@@ -91,7 +90,7 @@ impl CtfWriter<'_> {
         let children = output.children.iter().map(|(name, child)| (&**name, child));
         let graphs = iter::once((SHARED, &*output.shared)).chain(children);
         let write = |(name, graph)| (name, self.one(graph, &order));
-        let mut dicts = parallel::map(graphs.collect(), self.threads, write);
+        let mut dicts = unspool_parallel::map(graphs.collect(), self.threads, write);
         match dicts.pop() {
             Some((_, shared)) if dicts.is_empty() => shared,
             last => archive(

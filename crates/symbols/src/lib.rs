@@ -36,7 +36,6 @@ mod live_code;
 mod module_lookup;
 mod name_table;
 mod names;
-mod parallel;
 mod perf_map;
 mod problem;
 mod sources;

@@ -1,10 +1,8 @@
 //! The parallel lookup: of modules, and of parts of large ones.
 
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use unspool_elf::{DebugFiles, ElfFile, Preference, SignatureDetail};
 use unspool_rows::Vaddr;
@@ -14,7 +12,6 @@ use crate::fetch::DownloadError;
 use crate::finder::{ModuleFinder, ModuleIdentity};
 use crate::module_lookup::{MIN_ADDRESSES_PER_THREAD, ModuleLookup};
 use crate::names::AddressNames;
-use crate::parallel;
 use crate::problem::SymbolProblem;
 
 /// The detail of a lookup.
@@ -111,7 +108,7 @@ impl Symbolizer {
             detail,
             signature: SignatureDetail::default(),
             preference: Preference::default(),
-            threads: thread::available_parallelism().map_or(1, NonZero::get),
+            threads: unspool_parallel::processors(),
             cache: None,
         }
     }
@@ -174,20 +171,20 @@ impl Symbolizer {
             _ => self.threads,
         };
         let begin = |request| ModuleLookup::start(self, request, threads, &progress);
-        let mut works = parallel::map(requests, threads, begin);
+        let mut works = unspool_parallel::map(requests, threads, begin);
         let parts = works.iter().enumerate();
         let parts =
             parts.flat_map(|(number, work)| work.rest().map(move |part| (number, work, part)));
         let look_up = |(number, work, part): (usize, &ModuleLookup, &[Vaddr])| {
             (number, work.look_up(part, self, &progress))
         };
-        for (number, found) in parallel::map(parts.collect(), threads, look_up) {
+        for (number, found) in unspool_parallel::map(parts.collect(), threads, look_up) {
             if let Some(work) = works.get_mut(number) {
                 work.parts_done.push(found);
             }
         }
         AddressNames {
-            modules: parallel::map(works, threads, ModuleLookup::finish),
+            modules: unspool_parallel::map(works, threads, ModuleLookup::finish),
         }
     }
 

@@ -8,7 +8,6 @@ use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use crate::graph::{Graph, NameSpace, Tag, Type, TypeId, TypeKind};
-use crate::parallel;
 
 /// A class. 0 is for no type, and for types that contain themselves other than by a tag.
 pub(super) type TypeClass = u32;
@@ -92,7 +91,7 @@ impl<'g, 'a> TypeClasses<'g, 'a> {
     pub(super) fn new(graphs: Vec<&'g Graph<'a>>, threads: usize) -> TypeClasses<'g, 'a> {
         let size = graphs.len().div_ceil(threads.max(1)).max(1);
         let parts = graphs.chunks(size).collect();
-        let mut tables = parallel::map(parts, threads, ClassTable::new).into_iter();
+        let mut tables = unspool_parallel::map(parts, threads, ClassTable::new).into_iter();
         let mut all = tables.next().unwrap_or_else(|| ClassTable::new(&[]));
         for table in tables {
             all.merge(table, &graphs);

@@ -12,7 +12,6 @@ use super::names::{SharedNames, SymbolList};
 use super::sharing::{Choices, ShareStatus, differences};
 use super::{LinkOutput, LinkUnit, Share};
 use crate::graph::{Graph, NameSpace, TypeId, TypeKind};
-use crate::parallel;
 use crate::record::kind;
 
 /// Builds graphs from the results for all units.
@@ -59,7 +58,7 @@ impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
         };
         let children = self.children(&names).into_iter().collect();
         LinkOutput {
-            children: parallel::map(children, threads, child),
+            children: unspool_parallel::map(children, threads, child),
             shared: graph,
         }
     }

@@ -13,7 +13,6 @@ mod to_btf;
 use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
-use std::thread;
 
 use anyhow::bail;
 use unspool_dwarf_types::{
@@ -40,14 +39,9 @@ pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
 /// Loads types with all available threads, and prints notices.
 fn loader() -> TypeLoader<'static> {
     TypeLoader {
-        threads: threads(),
+        threads: unspool_parallel::processors(),
         ..TypeLoader::new(&print_notice)
     }
-}
-
-/// The number of available threads.
-fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn print_notice(notice: TypesNotice<'_>) {

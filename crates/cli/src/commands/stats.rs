@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rayon::prelude::*;
 use serde_json::{Value, json};
 use unspool_compiled_table::TablePart;
 use unspool_table_store::{
@@ -57,11 +56,10 @@ fn of(path: &Path) -> Vec<(PathBuf, anyhow::Result<FileStats>)> {
     let (files, unreadable) = elf_files::find(&[path.to_path_buf()]);
     let unreadable = unreadable.into_iter();
     let unreadable = unreadable.map(|(path, error)| (path, Err(error)));
-    let figures = files.into_par_iter().map(|file| {
+    let mut all = unspool_parallel::map(files, unspool_parallel::processors(), |file| {
         let figures = one(&file);
         (file, figures)
     });
-    let mut all: Vec<_> = figures.collect();
     all.retain(|(_, figures)| !figures.as_ref().is_err_and(super::is_missing));
     all.extend(unreadable);
     all

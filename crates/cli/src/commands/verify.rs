@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use rayon::prelude::*;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use unspool_compiled_table::{CompiledTable, SourceComparison, layout};
@@ -109,7 +108,11 @@ fn prove_all(paths: &[PathBuf], format: Format) -> Vec<VerifyOutcome> {
         verification: prove(&path, None, format),
         path,
     };
-    outcomes.par_extend(files.into_par_iter().map(prove_one));
+    outcomes.extend(unspool_parallel::map(
+        files,
+        unspool_parallel::processors(),
+        prove_one,
+    ));
     // Files found in a folder need not have a table; named files must.
     outcomes.retain(|outcome| match &outcome.verification {
         Ok(_) => true,

@@ -8,7 +8,7 @@ use anyhow::bail;
 use unspool_c_types::{ARRAYS_IN_ORDER, Declarations, link};
 use unspool_dwarf_types::SplitFiles;
 
-use super::{loader, target, threads};
+use super::{loader, target};
 use crate::args::ctf::CtfFromDwarfArgs;
 use crate::commands;
 use crate::output::{self, EscapedText, ExitCodes};
@@ -26,7 +26,10 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     for unit in &mut units {
         Arc::make_mut(&mut unit.graph).reduce_to_ctf();
     }
-    let linked = link(&units, target::options(args.share, threads()));
+    let linked = link(
+        &units,
+        target::options(args.share, unspool_parallel::processors()),
+    );
     let lost = linked.wide_enumerators();
     for lost in &lost {
         output::notice(&format_args!("{}: {lost}", args.file.display()));

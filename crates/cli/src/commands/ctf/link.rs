@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
-use rayon::prelude::*;
 use unspool_c_types::{ARRAYS_IN_ORDER, Aliases, link};
 use unspool_dwarf_types::{
     BTF_SECTION, CTF_SECTION, TypeFile, TypeFileError, TypeLoader, TypesNotice, elf_context,
@@ -89,10 +88,7 @@ fn each<'i, T: Sync, R: Send>(
         let result = work(TypeLoader::new(&keep), item);
         (result, notices.into_inner().unwrap_or_default())
     };
-    let results: Vec<_> = match threads {
-        1 => items.iter().map(work).collect(),
-        _ => items.par_iter().map(work).collect(),
-    };
+    let results = unspool_parallel::map(items.iter().collect(), threads, work);
     let results = results.into_iter().map(|(result, notices)| {
         notices.iter().for_each(|line| output::notice(line));
         result

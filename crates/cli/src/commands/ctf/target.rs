@@ -11,7 +11,6 @@ use unspool_dwarf_types::{CTF_SECTION, elf_context, endian};
 use unspool_elf::{ElfFile, embed_unmapped};
 use unspool_rows::arch::AddressSize;
 
-use super::threads;
 use crate::args::ctf::{CtfTarget, LinkSymbols, ShareTypes};
 use crate::commands;
 use crate::output;
@@ -40,7 +39,7 @@ pub(super) fn threads_for(bytes: u64) -> usize {
     const MIN_PARALLEL_BYTES: u64 = 16 << 20;
     match bytes {
         0..MIN_PARALLEL_BYTES => 1,
-        _ => threads(),
+        _ => unspool_parallel::processors(),
     }
 }
 
@@ -67,7 +66,7 @@ impl Effort {
     /// The highest effort, if reading takes longer than writing.
     pub(super) fn all() -> Effort {
         Effort {
-            threads: threads(),
+            threads: unspool_parallel::processors(),
             searched: usize::MAX,
         }
     }

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::bail;
-use rayon::prelude::*;
 use serde_json::{Value, json};
 use unspool_elf::ElfFile;
 use unspool_native_table::OutlineError;
@@ -62,11 +61,10 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
 pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let (files, unreadable) = elf_files::find(paths);
-    let proven = files.into_par_iter().map(|file| {
+    let mut outcomes = unspool_parallel::map(files, unspool_parallel::processors(), |file| {
         let proof = verify_made(&file);
         (file, proof)
     });
-    let mut outcomes: Vec<_> = proven.collect();
     // Files found in a folder need not have a table; named files must.
     outcomes.retain(|(file, proof)| match proof {
         Ok(_) => true,

@@ -1,11 +1,25 @@
 //! Parallel work on several items.
+//!
+//! ```
+//! let squares = unspool_parallel::map(vec![1, 2, 3], 2, |number| number * number);
+//! assert_eq!(squares, [1, 4, 9]);
+//! ```
 
+#![forbid(unsafe_code)]
+
+use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// The results of `work` for each item, in order. This thread works too, so that a single item
-/// starts no other thread.
-pub(crate) fn map<T: Send, R: Send>(
+/// The number of threads that this machine runs at once, as far as this process may use them.
+#[must_use]
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// The results of `work` for each item, in order, by at most this number of threads. This thread
+/// works too, so that a single item starts no other thread.
+pub fn map<T: Send, R: Send>(
     items: Vec<T>,
     threads: usize,
     work: impl Fn(T) -> R + Sync,
