@@ -70,6 +70,7 @@ pub const NEEDED: &[PackageFile] = &[
     needed("/usr/bin/eu-elflint", "elfutils"),
     needed("/usr/include/elfutils/libdwfl.h", "libdw-dev"),
     needed("/usr/bin/valgrind", "valgrind"),
+    needed("/usr/bin/z3", "z3"),
     needed("/usr/bin/strace", "strace"),
     needed("/usr/bin/perf", "linux-perf"),
     needed("/usr/lib/x86_64-linux-gnu/libunwind.so.8", "libunwind8"),

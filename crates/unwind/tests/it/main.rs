@@ -2,5 +2,6 @@
 #![cfg(test)]
 
 mod file_tables;
+mod memory_checks;
 mod native;
 mod walks;
