@@ -305,7 +305,8 @@ export class NodeWeights {
   static *steps(profile, samples, nodes) {
     const last = lastWeights.get(nodes);
     if (last?.samples === samples) return last;
-    // For a million paths, new memory takes longer than the sums.
+    // Its memory is used again: for a million paths, new memory takes longer than the sums.
+    lastWeights.delete(nodes);
     const before = last?.before.fill(0) ?? new Float64Array(nodes.parent.length + 1);
     const made = new NodeWeights(samples, nodes, before);
     for (let n = 0; n < samples.length; n += STEP_NODES) {
