@@ -6,24 +6,20 @@
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use framehop::Unwinder as _;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use unspool_bench::recording::{record, workloads};
+use unspool_bench::recording::{OwnedSample, compile_tables, record, workloads};
 use unspool_bench::{Durations, Scratch, framehop_module, ratio, version};
 use unspool_elf::{ElfFile, SegmentMapping};
-use unspool_perf_events::{
-    DataFile, FileRecord, Record, RecordHeader, SampleFormat, SampleId, SampleRecord,
-};
+use unspool_perf_events::{DataFile, FileRecord, Record, SampleRecord};
 use unspool_rows::{Arch, Register, RuntimeAddr};
 use unspool_sampler::{ProcessSpace, Replay};
 use unspool_symbols::ModuleFinder;
-use unspool_table_store::{Store, TableForm, TableSource, compile};
+use unspool_table_store::{Store, TableForm};
 
 /// Timed passes, after an untimed one.
 const PASSES: usize = 5;
@@ -171,49 +167,6 @@ fn time(
 struct WalkTimes {
     first: Durations,
     again: Durations,
-}
-
-/// Compiles the tables of all files, as a recorder does when it first sees them.
-fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
-    let mut seen_ids = HashSet::new();
-    file.read(|record: FileRecord<'_>| {
-        if let Record::Mmap(mapped) = record.record
-            && mapped.is_executable
-            && seen_ids.insert(mapped.name.to_vec())
-            && let Ok(elf) = ElfFile::open(Path::new(OsStr::from_bytes(mapped.name)))
-            && let Ok(made) = compile(&elf, TableSource::Auto)
-        {
-            store.keep(&store.stable(&elf), &made.encoded.bytes)?;
-        }
-        anyhow::Ok(())
-    })?;
-    Ok(())
-}
-
-/// A copied sample.
-struct OwnedSample {
-    format: SampleFormat,
-    header: RecordHeader,
-    bytes: Vec<u8>,
-}
-
-impl OwnedSample {
-    /// `None` for records other than samples.
-    fn read(file: &DataFile, record: &FileRecord<'_>) -> Option<Self> {
-        matches!(record.record, Record::Sample(_)).then_some(())?;
-        Some(OwnedSample {
-            format: file.events().get(record.event)?.format,
-            header: record.header,
-            bytes: record.bytes.to_vec(),
-        })
-    }
-
-    fn sample(&self) -> Option<(SampleId, SampleRecord<'_>)> {
-        match self.format.read(self.header, &self.bytes).ok()? {
-            (origin, Record::Sample(sample)) => Some((origin, sample)),
-            _ => None,
-        }
-    }
 }
 
 /// The time of walks per frame; `None` without frames.

@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+pub mod eh_elf;
 mod framehop;
 pub mod recording;
+pub mod remote;
 pub mod synthesis_quality;
 mod sys;
 mod tracee;
 
 pub use framehop::framehop_module;
-pub use sys::{Usage, interrupt, map, prefetch, wait};
+pub use sys::{Usage, interrupt, map, prefetch, thread_time, wait};
 pub use tracee::{Tid, Tracee, TraceeStop, single_step};
 
 /// The files on the command line, or the big ELF files of this machine.

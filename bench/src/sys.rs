@@ -75,6 +75,19 @@ pub fn wait(child: Child) -> io::Result<Usage> {
     })
 }
 
+/// The processor time of this thread; zero if the system does not say.
+#[must_use]
+pub fn thread_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to memory of the right type that outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 fn duration(time: libc::timeval) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let micros = u64::try_from(time.tv_usec).unwrap_or(0);

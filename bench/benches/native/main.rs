@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use sha2::{Digest as _, Sha256};
+use unspool_bench::eh_elf::{compiled, gcc};
 use unspool_elf::ElfFile;
 use unspool_native_table::{ModuleKey, Outline};
 use unspool_table_store::{self as tables, TableSource};
@@ -78,7 +78,8 @@ fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Re
     if with_c {
         let mut c = String::new();
         unspool_native_table::c::source(&outline, "a table", &mut c)?;
-        let (object, seconds) = compiled(&c)?;
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (object, seconds) = compiled(&c, &["-O2", "-fPIC", "-shared"], kept)?;
         print_size("C, gcc -O2", &object, source, seconds)?;
         objects.push(object);
     }
@@ -91,26 +92,6 @@ fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Re
     let status = Command::new(timer).args(&objects).arg(&list).status()?;
     ensure!(status.success(), "{}: {status}", timer.display());
     Ok(())
-}
-
-/// The object that gcc makes from a C source, and the seconds for that. It is kept for the next
-/// run.
-fn compiled(c: &str) -> anyhow::Result<(PathBuf, f64)> {
-    let digest = Sha256::digest(c);
-    let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let [text, object, took] =
-        ["c", "so", "seconds"].map(|kind| folder.join(&name).with_extension(kind));
-    if let Ok(seconds) = std::fs::read_to_string(&took) {
-        return Ok((object, seconds.parse()?));
-    }
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(&text, c)?;
-    let started = Instant::now();
-    gcc(&["-O2", "-fPIC", "-shared"], &text, &object)?;
-    let seconds = started.elapsed().as_secs_f64();
-    std::fs::write(&took, seconds.to_string())?;
-    Ok((object, seconds))
 }
 
 /// The loaded bytes of all sections.
@@ -128,17 +109,5 @@ fn print_size(what: &str, object: &Path, source: u64, seconds: f64) -> anyhow::R
         "{what}: {loaded} bytes loaded, {:.2} of its source's {source}; made in {seconds:.3} s",
         unspool_bench::share(loaded, source)
     );
-    Ok(())
-}
-
-fn gcc(flags: &[&str], source: &Path, out: &Path) -> anyhow::Result<()> {
-    let status = Command::new("gcc")
-        .args(flags)
-        .arg(source)
-        .arg("-o")
-        .arg(out)
-        .status();
-    let status = status.context("gcc (package gcc)")?;
-    ensure!(status.success(), "gcc {}: {status}", source.display());
     Ok(())
 }

@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
+use unspool_bench::remote::{Driver, DriverInput, module};
 use unspool_bench::{Durations, Random, Scratch, framehop_module};
 use unspool_elf::ElfFile;
 use unspool_rows::{LoadBias, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_table_store::{self as tables, Store, TableBytes, TableForm, TableSource};
 use unspool_unwind::{Cursor, FileTables, Module, Modules, Step};
 
-use crate::{Driver, DriverInput, module};
+use crate::print as print_ways;
 
 /// The number of steps in a pass.
 const STEPS: usize = 1 << 16;
@@ -36,7 +37,7 @@ pub(crate) fn measure(path: &Path, driver: &Driver<'_>, folder: &Scratch) -> any
     let made = tables::compile(&file, TableSource::Auto)?;
     let starts: Vec<u64> = made.source.table.spans().map(|span| span.start.0).collect();
     let end = file.address_range().map_or(u64::MAX, |range| range.end.0);
-    let about = module(&file, BIAS..BIAS + end, BIAS, folder)?;
+    let about = module(&file, BIAS..BIAS + end, BIAS, folder, None)?;
     let compact = FileTables::new(Arc::clone(&file)).for_walks();
     compact.attach(TableBytes::Memory(made.encoded.bytes));
     let native = FileTables::new(Arc::clone(&file)).for_walks();
@@ -60,7 +61,8 @@ pub(crate) fn measure(path: &Path, driver: &Driver<'_>, folder: &Scratch) -> any
             samples.push(&registers, STACK, bytes);
         }
         let name = format!("{}, {different} addresses", path.display());
-        driver.run(&name, &samples.with(slice::from_ref(&about)), 1)?;
+        let input = samples.with(slice::from_ref(&about));
+        print_ways(&name, &driver.run(&input, 1)?)?;
         print("table, in Rust", || {
             cursor_steps(&compact, &stack, &addresses)
         });

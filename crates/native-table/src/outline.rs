@@ -5,6 +5,9 @@ use unspool_rows::arch::DefaultRule;
 use unspool_rows::encoding;
 use unspool_rows::{Abi, Arch, Register, RegisterRule, Row, Table, Vaddr};
 
+use crate::recipe::Recipe;
+use crate::status::StepStatus;
+
 /// A distinct row, by index in [`Outline::rows`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowNumber(pub u32);
@@ -169,6 +172,16 @@ impl<'t> Outline<'t> {
         self.rows
             .iter()
             .map(move |row| encoding::decode(row).unwrap_or(empty))
+    }
+
+    /// Distinct rows that code leaves to an interpreter, for an expression that is not compiled
+    /// ([`StepStatus::NotCompiled`](crate::StepStatus::NotCompiled)).
+    pub fn uncompiled_rows(&self) -> impl Iterator<Item = RowNumber> {
+        let rows = (0..).map(RowNumber).zip(self.rows());
+        rows.filter_map(move |(number, row)| {
+            let recipe = Recipe::from_row(&row, self.abi());
+            matches!(recipe, Recipe::Fails(StepStatus::NotCompiled)).then_some(number)
+        })
     }
 
     /// Number of rows in the source.

@@ -1,5 +1,5 @@
-/* Unwinds perf's samples through libunwind's interface, as perf does, and by native objects:
- * remote SAMPLES ROUNDS LIBUNWIND UNSPOOL MOST. main.rs describes the format of SAMPLES. Walks have at most
+/* Unwinds perf's samples through libunwind's interface, as perf does, by native objects, and by the papers' form of
+ * tables where modules have one: remote SAMPLES ROUNDS LIBUNWIND UNSPOOL MOST SUMS. remote.rs describes the format of SAMPLES. Walks have at most
  * MOST steps. The unwinders alternate in each round: each walks 16 samples, and then the same again. Prints
  * samples and frames, the number of stacks equal to the first unwinder's, steps not covered by the objects, and
  * nanoseconds per frame: of the first round, the median of the others, the same without the start of walks,
@@ -22,7 +22,7 @@ enum { MODULES = 256, SEGMENTS = 1024, ROUNDS = 99, DEEPEST = 1024, NAME = 256, 
 
 struct recorded_module {
     uint64_t start, end, bias;
-    char path[NAME], object[NAME];
+    char path[NAME], object[NAME], eh_elf[NAME];
 };
 
 struct sample {
@@ -33,10 +33,19 @@ struct sample {
 
 typedef int native_step(struct unspool_frame *, uint64_t, uint64_t, const struct unspool_memory *);
 
+/* The papers' form: four registers, passed and returned by value. A flag for each that the row has. */
+enum { HAS_RIP = 1, HAS_RSP = 2, HAS_RBP = 4, HAS_RBX = 8, FAILED = 128 };
+struct four_registers {
+    uint8_t flags;
+    uintptr_t rip, rsp, rbp, rbx;
+};
+typedef struct four_registers eh_elf_step(struct four_registers, uintptr_t, uintptr_t (*)(uintptr_t));
+
 static struct module {
     uint64_t start, end, bias, hdr;
     unsigned table_len;
     native_step *step;
+    eh_elf_step *eh_elf;
 } modules[MODULES];
 
 static struct segment {
@@ -49,7 +58,7 @@ static const struct sample **samples, *current;
 /* The sample that has the stack of the current one. */
 static const struct sample *copied;
 static uint64_t *expected, left_over;
-static int rounds;
+static int rounds, has_eh_elf;
 
 static void fail(const char *what)
 {
@@ -118,6 +127,13 @@ static void add(const struct recorded_module *recorded)
         if (!object)
             fail(dlerror());
         module->step = (native_step *)dlsym(object, "unspool_step");
+    }
+    if (recorded->eh_elf[0]) {
+        void *object = dlopen(recorded->eh_elf, RTLD_NOW | RTLD_LOCAL);
+        if (!object)
+            fail(dlerror());
+        module->eh_elf = (eh_elf_step *)dlsym(object, "eh_elf_step");
+        has_eh_elf = 1;
     }
 }
 
@@ -283,6 +299,44 @@ static int by_objects(int is_direct, uint64_t *frames, int most)
 static int by_callback(uint64_t *frames, int most) { return by_objects(0, frames, most); }
 static int directly(uint64_t *frames, int most) { return by_objects(1, frames, most); }
 
+static int is_unreadable;
+
+static uintptr_t word(uintptr_t address)
+{
+    const unsigned char *bytes = at(address);
+    uintptr_t value = 0;
+    if (bytes)
+        memcpy(&value, bytes, 8);
+    else
+        is_unreadable = 1;
+    return value;
+}
+
+/* A register without a rule stays as it is. */
+static int by_eh_elf(uint64_t *frames, int most)
+{
+    const uint64_t *registers = current->registers;
+    struct four_registers frame = {.rip = registers[16], .rsp = registers[7], .rbp = registers[6], .rbx = registers[3]};
+    int count = 0;
+    while (count < most) {
+        uint64_t address = frame.rip - (count > 0);
+        const struct module *module = module_at(address);
+        struct four_registers caller = {.flags = FAILED};
+        is_unreadable = 0;
+        if (module && module->eh_elf)
+            caller = module->eh_elf(frame, address - module->bias, word);
+        left_over += caller.flags & FAILED && 1;
+        if (caller.flags & FAILED || is_unreadable || !(caller.flags & HAS_RIP) || !caller.rip)
+            break;
+        frame.rip = caller.rip;
+        frame.rsp = caller.rsp;
+        frame.rbp = caller.flags & HAS_RBP ? caller.rbp : frame.rbp;
+        frame.rbx = caller.flags & HAS_RBX ? caller.rbx : frame.rbx;
+        frames[count++] = frame.rip;
+    }
+    return count;
+}
+
 static const struct way {
     const char *name;
     int (*walk)(uint64_t *, int);
@@ -291,6 +345,7 @@ static const struct way {
     {"unspool, no cache", ours_uncached},     {"unspool, global cache", ours_cached},
     {"unspool, native, no", native_uncached}, {"unspool, native, global", native_cached},
     {"objects, by callback", by_callback},    {"objects, directly", directly},
+    {"eh_elf", by_eh_elf},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
@@ -367,10 +422,10 @@ int main(int argc, char **argv)
     static double whole[WAYS][ROUNDS], steps[WAYS][ROUNDS], again[WAYS][ROUNDS];
     struct passed passed[WAYS];
     uint64_t lost[WAYS] = {0};
-    int most = argc > 5 ? atoi(argv[5]) : 0;
-    rounds = argc > 5 ? atoi(argv[2]) : 0;
+    int most = argc > 6 ? atoi(argv[5]) : 0;
+    rounds = argc > 6 ? atoi(argv[2]) : 0;
     if (rounds < 2 || rounds > ROUNDS || most < 1 || most > DEEPEST)
-        fail("usage: remote SAMPLES ROUNDS LIBUNWIND UNSPOOL MOST");
+        fail("usage: remote SAMPLES ROUNDS LIBUNWIND UNSPOOL MOST SUMS");
     const uint64_t *numbers = map(argv[1]);
     uint64_t count = *numbers++;
     const struct recorded_module *recorded = (const void *)numbers;
@@ -391,8 +446,9 @@ int main(int argc, char **argv)
     /* Again, now by the objects. */
     setenv("UNSPOOL_TABLES", "native", 1);
     load(&libraries[2], argv[4]);
+    const int count_of_ways = has_eh_elf ? WAYS : WAYS - 1;
     for (int round = 0; round < rounds; round++)
-        for (int way = 0; way < WAYS; way++) {
+        for (int way = 0; way < count_of_ways; way++) {
             left_over = 0;
             passed[way] = pass(&ways[way], most);
             lost[way] = left_over / 2;
@@ -400,9 +456,12 @@ int main(int argc, char **argv)
             again[way][round] = passed[way].again / (double)passed[way].frames;
             steps[way][round] = whole[way][round] - pass(&ways[way], 0).whole / (double)passed[way].frames;
         }
-    for (int way = 0; way < WAYS; way++)
+    for (int way = 0; way < count_of_ways; way++)
         printf("%s\t%lu\t%lu\t%lu\t%lu\t%.1f\t%.1f\t%.1f\t%.1f\n", ways[way].name, sample_count, passed[way].frames,
                passed[way].same, lost[way], whole[way][0], median(whole[way] + 1), median(steps[way] + 1),
                median(again[way] + 1));
+    FILE *sums = fopen(argv[6], "wb");
+    if (!sums || fwrite(expected, sizeof *expected, sample_count, sums) != sample_count || fclose(sums))
+        fail(argv[6]);
     return 0;
 }
