@@ -90,9 +90,7 @@ impl Coverage {
         let Ok(made) = tables::compile(&file, TableSource::Auto) else {
             return Ok(());
         };
-        let SourceTable {
-            table, problems, ..
-        } = &made.source;
+        let table = &made.source.table;
         let stats = FileStats::from_file(&file, &made.source, Some(&made.encoded))?;
         self.files += 1;
         self.instructions += stats.instructions.sum();

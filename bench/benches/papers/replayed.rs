@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use unspool_bench::recording::{OwnedSample, compile_tables};
 use unspool_bench::remote::{ROUNDS, registers, stack_sum};
 use unspool_bench::{Scratch, median, thread_time};
 use unspool_perf_events::{DataFile, FileRecord, Record};
-use unspool_sampler::{ProcessSpace, Replay};
+use unspool_profile::{FrameEvidence, RawFrame};
+use unspool_sampler::{ProcessSpace, Replay, UnwoundStack};
 use unspool_symbols::ModuleFinder;
 use unspool_table_store::Store;
 
@@ -48,11 +50,12 @@ pub(crate) fn measure(
         }
         anyhow::Ok(())
     })?;
-    let spaces: Vec<ProcessSpace> = copies
+    let spaces: Vec<Arc<ProcessSpace>> = copies
         .iter()
-        .filter_map(|copy| Some(replay.processes.space(copy.sample()?.0.pid)))
+        .filter_map(|copy| Some(replay.space(copy.sample()?.0.pid)))
         .collect();
-    let walks: Vec<(&OwnedSample, &ProcessSpace)> = copies.iter().zip(&spaces).collect();
+    let walks: Vec<(&OwnedSample, &ProcessSpace)> =
+        copies.iter().zip(spaces.iter().map(Arc::as_ref)).collect();
     let (mut frames, mut same) = (0, 0);
     for ((copy, space), sum) in walks.iter().zip(sums) {
         let stack = callers(&mut replay, copy, space);
@@ -76,8 +79,14 @@ fn callers(replay: &mut Replay, copy: &OwnedSample, space: &ProcessSpace) -> Vec
         return Vec::new();
     };
     let stack = replay.unwind(space, origin.tid, &sample);
-    let frames = stack.user_frames().iter().skip(1);
+    let frames = user_frames(&stack).skip(1);
     frames.map(|frame| frame.code.address().0).collect()
+}
+
+/// The frames outside of the kernel.
+fn user_frames<'u>(stack: &UnwoundStack<'u>) -> impl Iterator<Item = &'u RawFrame> {
+    let frames = stack.frames.iter();
+    frames.filter(|frame| frame.evidence != FrameEvidence::Kernel)
 }
 
 fn pass(replay: &mut Replay, walks: &[(&OwnedSample, &ProcessSpace)]) -> Duration {
@@ -90,7 +99,7 @@ fn pass(replay: &mut Replay, walks: &[(&OwnedSample, &ProcessSpace)]) -> Duratio
         .iter()
         .map(|((origin, sample), space)| {
             let stack = replay.unwind(space, origin.tid, sample);
-            stack.user_frames().len()
+            user_frames(&stack).count()
         })
         .sum();
     std::hint::black_box(frames);
