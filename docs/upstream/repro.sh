@@ -3,6 +3,10 @@
 # 2 not to be seen here. `sh repro.sh` tries all.
 set -u
 unspool=${UNSPOOL:-unspool}
+if ! command -v "$unspool" >/dev/null; then
+	echo "repro.sh: there is no $unspool: add its folder to PATH, or set UNSPOOL to its absolute path" >&2
+	exit 2
+fi
 folder=$(mktemp -d) || exit 2
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 2
