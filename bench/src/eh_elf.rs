@@ -100,7 +100,7 @@ impl EhElf {
 ///
 /// gcc is missing or fails.
 pub fn compiled(c: &str, options: &[&str], folder: &Path) -> anyhow::Result<(PathBuf, f64)> {
-    let digest = Sha256::digest(c);
+    let digest = Sha256::digest(options.join(" ") + "\n" + c);
     let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let [text, object, took] =
         ["c", "so", "seconds"].map(|kind| folder.join(&name).with_extension(kind));

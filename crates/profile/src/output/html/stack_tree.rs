@@ -137,7 +137,7 @@ impl Callees {
         let used = || {
             let all = (1..).map(StackId).zip(stacks.nodes());
             let used = all.zip(is_used.iter().skip(1)).filter(|(_, used)| **used);
-            used.map(|(stack, _)| stack)
+            used.map(|(numbered, _)| numbered)
         };
         // First the numbers of callees, then where each one's end; as they are filled in, from the
         // last to the first, the ends become starts.

@@ -155,7 +155,8 @@ export class Graph {
      * @type {Box[]}
      */
     let same = [];
-    let [start, end, look] = [0, 0, ""];
+    let [start, end] = [0, 0];
+    let look = { fill: "", alpha: 1 };
     const drawSame = () => {
       if (same.length > 0) this.fill(context, look, start, top, end - start);
       for (const box of same) this.drawMarks(context, box, top);
@@ -164,7 +165,7 @@ export class Graph {
     for (const box of row) {
       const isAlone = box.width > BORDER_FROM_PX || box.node === this.cursor || box.node === this.hovered;
       const own = this.look(box);
-      if (isAlone || own !== look || Math.abs(box.x - end) > 0.01) drawSame();
+      if (isAlone || own.fill !== look.fill || own.alpha !== look.alpha || Math.abs(box.x - end) > 0.01) drawSame();
       if (isAlone) {
         this.drawBox(context, box, top, style, own);
         continue;
@@ -178,16 +179,16 @@ export class Graph {
   }
 
   /**
-   * How a box looks: its colour, and its opacity behind a space.
+   * The colour and the opacity of a box.
    * @param {Box} box
    */
   look(box) {
-    if (!this.content || box.node === 0) return "#bbbbbb 1";
+    if (!this.content || box.node === 0) return { fill: "#bbbbbb", alpha: 1 };
     const { tree, kind, hue, isFound } = this.content;
     const fn = tree.fn(box.node);
     const changed = this.changeOf(box);
     const fill = changed !== null ? changeColour(changed) : colour(kind(fn), hue(fn), tree.isInlined(box.node));
-    return `${fill} ${isFound !== null && !isFound(fn) ? 0.3 : 1}`;
+    return { fill, alpha: isFound !== null && !isFound(fn) ? 0.3 : 1 };
   }
 
   /**
@@ -201,15 +202,14 @@ export class Graph {
 
   /**
    * @param {CanvasRenderingContext2D} context
-   * @param {string} look
+   * @param {{fill: string, alpha: number}} look
    * @param {number} x
    * @param {number} top
    * @param {number} width
    */
-  fill(context, look, x, top, width) {
-    const at = look.lastIndexOf(" ");
-    context.globalAlpha = Number(look.slice(at + 1));
-    context.fillStyle = look.slice(0, at);
+  fill(context, { fill, alpha }, x, top, width) {
+    context.globalAlpha = alpha;
+    context.fillStyle = fill;
     context.fillRect(x, top, width, ROW_HEIGHT_PX - 1);
   }
 
@@ -223,7 +223,7 @@ export class Graph {
    * @param {Box} box
    * @param {number} top
    * @param {CSSStyleDeclaration} style
-   * @param {string} look
+   * @param {{fill: string, alpha: number}} look
    */
   drawBox(context, box, top, style, look) {
     if (!this.content) return;

@@ -629,14 +629,13 @@ class Page {
   showChanges(tree, before, found) {
     const { profile, state } = this;
     const old = /** @type {Profile} */ (this.before);
-    const weightsOf = (/** @type {CalleeTree} */ it, /** @type {Profile} */ of) => {
-      const count = of.header.functions.length + of.header.modules.length;
-      const weights = it.weightsBy(count, (fn) => fn);
+    const shares = (/** @type {Sums} */ sums, /** @type {CalleeTree} */ it) => {
       const percent = (/** @type {Float64Array} */ all) => all.map((weight) => (100 * weight) / (it.total(0) || 1));
-      return { own: percent(weights.own), total: percent(weights.total) };
+      return { own: percent(sums.own), total: percent(sums.total) };
     };
-    const after = weightsOf(tree, profile);
-    const earlier = weightsOf(before, old);
+    const countBefore = old.header.functions.length + old.header.modules.length;
+    const after = shares(this.sums().function.finish(), tree);
+    const earlier = shares(before.weightsBy(countBefore, (fn) => fn), before);
     /** @type {import("./tables.mjs").ChangeRow[]} */
     const rows = [];
     const isJoined = new Uint8Array(earlier.total.length);
@@ -710,7 +709,8 @@ class Page {
     if (!code) return;
     let fn = this.selected().id;
     if (fn === undefined) {
-      const { own } = tree.weightsBy(profile.header.functions.length, (id) => id);
+      // Without collapsed modules, which have no code.
+      const own = this.sums().function.finish().own.subarray(0, profile.header.functions.length);
       fn = own.indexOf(own.reduce((a, b) => Math.max(a, b), 0));
       this.state = { ...state, fn: profile.key(fn) };
       history.replaceState(null, "", `#${formatState(this.state)}`);
